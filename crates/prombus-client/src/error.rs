@@ -181,6 +181,11 @@ impl ClientError {
         }
     }
 
+    /// Whether the hub has refused with this code.
+    pub fn is_code(&self, code: ErrorCode) -> bool {
+        self.hub().is_some_and(|hub| hub.code == code.as_str())
+    }
+
     /// Whether the same call may succeed later: the hub is down, starting or busy.
     pub fn is_temporary(&self) -> bool {
         match self {

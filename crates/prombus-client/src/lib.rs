@@ -34,6 +34,7 @@ mod parse;
 mod projections;
 mod publish;
 mod read;
+mod schemas;
 mod states;
 mod tail;
 mod tls;
@@ -52,6 +53,8 @@ pub use event::{Expect, NewEvent};
 pub use forward::{ForwardedAnswer, ForwardedPath, ForwardedRead};
 pub use groups::RawDelivery;
 pub use list::{List, ListPage, ListPages};
+#[doc(hidden)]
+pub use live::Backoff;
 pub use live::{
     ConsumeOptions, Consumer, Delivery, Live, LiveOptions, LiveState, Publisher, PublisherOptions, Receipt,
     Settled, SubscribeOptions, Subscription,
@@ -61,14 +64,16 @@ pub use parse::ParseJson;
 pub use prombus_wire::{
     AckRequest, BackupAnswer, BackupFile, CleanAnswer, CollectionAnswer, CollectionIndex, CollectionOwner,
     Committed, CursorAnswer, CursorPosition, CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord,
-    DryRun, Durability, EventRecord, EventsPage, ExtendRequest, ForgetAnswer, GroupAnswer,
+    DryRun, Durability, ErrorCode, EventRecord, EventsPage, ExtendRequest, ForgetAnswer, GroupAnswer,
     GroupChangeRequest, GroupOptionsRequest, GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult,
     MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState,
-    Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaMode,
-    SkipRequest, Skipped, SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer,
-    TrimRequest, Waiting,
+    Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaAnswer,
+    SchemaChecked, SchemaMode, SchemaRegistered, SchemaVersion, SchemaViolation, SkipRequest, Skipped,
+    SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer, TopicSchemas, TrimRequest,
+    UpcasterAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
+pub use schemas::NewSchema;
 #[doc(hidden)]
 pub use serde_json;
 pub use states::{Reduce, StateQuery};

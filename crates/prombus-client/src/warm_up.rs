@@ -150,7 +150,7 @@ impl WarmUp {
                 Err(error) if error.is_temporary() => {
                     tracing::debug!(topic = self.topic, %error, "a warm-up tries again");
                     // A hub that is away or busy is left alone for a while, as by a subscription.
-                    tokio::time::sleep(self.backoff.next(fastrand::f64())).await;
+                    self.backoff.pause().await;
                 }
                 Err(error) => return Err(error),
             }

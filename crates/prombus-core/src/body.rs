@@ -93,9 +93,9 @@ impl Body {
         match op {
             WriteOp::Merge(patch) => {
                 fields.values += patch.values();
-                merge(&mut fields.all, object(patch)?, &mut fields.bytes);
+                merge(&mut fields.all, change(patch)?, &mut fields.bytes);
             }
-            WriteOp::Inc(amounts) => fields.add(&object(amounts)?)?,
+            WriteOp::Inc(amounts) => fields.add(&change(amounts)?)?,
             WriteOp::Update { set, inc } => {
                 fields.add(inc)?;
                 fields.values += document::values_in_all(set);
@@ -112,9 +112,11 @@ fn check_values(values: usize) -> Result<(), WriteError> {
     if values > MAX_VALUES { Err(WriteError::TooManyValues(values)) } else { Ok(()) }
 }
 
-/// The fields of an object, which is looked at before it is made a tree.
-fn object(json: &Json) -> Result<Map<String, Value>, WriteError> {
-    fields_of(json, json.values())
+/// The fields that a write is to change. They are counted before they are made a tree.
+fn change(json: &Json) -> Result<Map<String, Value>, WriteError> {
+    let fields = fields_of(json, json.values())?;
+    document::check_unreserved(&fields)?;
+    Ok(fields)
 }
 
 /// The fields of an object that holds so many values.
@@ -274,7 +276,7 @@ mod tests {
     }
 
     /// RFC 7396, as it is written there.
-    fn merged(target: Option<Value>, patch: &Value) -> Value {
+    fn merge_patch(target: Option<Value>, patch: &Value) -> Value {
         let Value::Object(patch) = patch else { return patch.clone() };
         let mut target = match target {
             Some(Value::Object(target)) => target,
@@ -283,7 +285,7 @@ mod tests {
         for (name, change) in patch {
             let old = target.remove(name);
             if !change.is_null() {
-                target.insert(name.clone(), merged(old, change));
+                target.insert(name.clone(), merge_patch(old, change));
             }
         }
         Value::Object(target)
@@ -301,7 +303,7 @@ mod tests {
             for (patch, is_merge) in patches {
                 let op = match is_merge {
                     true => {
-                        model = merged(Some(model), &Value::Object(patch.clone()));
+                        model = merge_patch(Some(model), &Value::Object(patch.clone()));
                         WriteOp::Merge(Json::from_value(&Value::Object(patch)))
                     }
                     false => {

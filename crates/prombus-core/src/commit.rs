@@ -8,6 +8,7 @@ use crate::collection::{self, CollectionConfig};
 use crate::document::{DocumentWrite, WriteError, WriteOp};
 use crate::error::CommitError;
 use crate::event::NewEvent;
+use crate::event_copy::EventCopy;
 use crate::offsets::Offsets;
 use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
@@ -25,6 +26,8 @@ pub struct Commit {
     pub config: Vec<ConfigChange>,
     /// Events to append.
     pub events: Vec<Append>,
+    /// Copies of them, which are appended behind all of them.
+    pub event_copies: Vec<EventCopy>,
     /// Documents to write.
     pub documents: Vec<DocumentWrite>,
     /// Cursors to move.
@@ -34,6 +37,18 @@ pub struct Commit {
     /// How its events make topics that do not exist, those of changefeeds too; `None` where only topics of the hub's
     /// own come into being by themselves.
     pub makes: Option<Arc<NewTopics>>,
+    /// What its events were made for: topics as they were when these were checked. If one is another by now, the commit is
+    /// [`CommitError::Outdated`].
+    pub seen: Vec<SeenTopic>,
+}
+
+/// A topic as it was seen by whoever made a commit: see [`SeenTopic::holds`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeenTopic {
+    /// Its name.
+    pub name: TopicName,
+    /// Which one of that name it was, and its revision; `None` where there was none.
+    pub state: Option<(TopicNumber, u64)>,
 }
 
 /// What a commit may come to, which only the store that makes it happen can tell.
@@ -133,6 +148,11 @@ impl CommitLimits {
 }
 
 impl Commit {
+    /// The size that limits go by: that of its events, their copies and its writes.
+    pub fn size(&self) -> usize {
+        self.event_sizes().sum::<usize>() + self.documents.iter().map(DocumentWrite::size).sum::<usize>()
+    }
+
     /// What the commit must at least be waited for, before its topics are asked: configuration and documents
     /// belong to no single topic and are always flushed.
     pub fn least_durability(&self) -> Durability {
@@ -146,7 +166,8 @@ impl Commit {
 
     /// Whether it does nothing but remove: what a store takes as long as it can, because it makes room.
     pub fn only_removes(&self) -> bool {
-        let Self { config, events, documents, cursors, limits: _, makes: _ } = self;
+        // There are no copies without events.
+        let Self { config, events, event_copies: _, documents, cursors, limits: _, makes: _, seen: _ } = self;
         // The settings of a collection that goes are only there to be compared with those that it has.
         let goes = |named: &Arc<str>| {
             config

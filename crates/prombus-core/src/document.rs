@@ -232,6 +232,38 @@ pub enum WriteOp {
     Receipt(u128),
 }
 
+impl WriteOp {
+    /// Replaces a document with this object: see [`normal`].
+    pub fn set(object: Value) -> Result<Self, WriteError> {
+        Ok(Self::Set(Json::from_object(&normal(object)?)))
+    }
+
+    /// Merges this object into a document.
+    pub fn merge(patch: Value) -> Result<Self, WriteError> {
+        patch.as_object().map_or(Ok(()), check_unreserved)?;
+        Ok(Self::Merge(Json::from_object(&normal(patch)?)))
+    }
+
+    /// Adds these numbers to those of a document. An integer that is too great for a document is still added as one, or
+    /// refused.
+    pub fn inc(amounts: Value) -> Result<Self, WriteError> {
+        let Value::Object(amounts) = amounts else { return Err(WriteError::NotAnObject) };
+        check_unreserved(&amounts)?;
+        match amounts.iter().find(|(_, amount)| !amount.is_number()) {
+            Some((field, _)) => Err(WriteError::NotANumber(field.clone())),
+            None => Ok(Self::Inc(Json::from_object(&amounts))),
+        }
+    }
+}
+
+/// Refuses fields that the hub sets.
+pub(crate) fn check_unreserved(fields: &Map<String, Value>) -> Result<(), WriteError> {
+    match RESERVED.iter().find(|name| fields.contains_key(**name)) {
+        Some(name) => Err(WriteError::Reserved((*name).to_owned())),
+        None => Ok(()),
+    }
+}
+
 /// Why a write makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
@@ -368,6 +400,21 @@ mod tests {
         );
         assert_eq!(after(Some(r#"{"n":1}"#), inc(r#"{"n":0.5}"#)).unwrap().unwrap(), r#"{"n":1.5}"#);
         assert_eq!(after(Some(r#"{"n":"x"}"#), inc(r#"{"n":1}"#)), Err(WriteError::NotANumber("n".into())));
+    }
+
+    #[test]
+    fn whoever_makes_a_write_the_fields_of_the_hub_are_not_changed() {
+        for name in RESERVED {
+            let reserved = WriteError::Reserved(name.into());
+            let fields = serde_json::json!({name: 1});
+            assert_eq!(WriteOp::merge(fields.clone()), Err(reserved.clone()));
+            assert_eq!(WriteOp::inc(fields.clone()), Err(reserved.clone()));
+            let text = Json::from_value(&fields);
+            for op in [WriteOp::Merge(text.clone()), WriteOp::Inc(text)] {
+                assert_eq!(after(Some("{}"), op), Err(reserved.clone()));
+            }
+        }
+        assert_eq!(WriteOp::inc(serde_json::json!({"n": "1"})), Err(WriteError::NotANumber("n".into())));
     }
 
     #[test]

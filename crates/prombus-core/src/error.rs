@@ -18,6 +18,9 @@ pub enum CommitError {
     /// The topic was altered since its settings were read.
     #[error("topic {0} was changed by someone else; read it again")]
     TopicChanged(TopicName),
+    /// A topic was altered, deleted or made anew since its events were checked.
+    #[error("topic {0} was changed while events were on their way to it; try again")]
+    Outdated(TopicName),
     /// Partitions can only grow.
     #[error("topic {topic} has {now} partitions and cannot be reduced to {asked}")]
     PartitionsShrink {
@@ -175,9 +178,7 @@ pub enum CommitError {
         limit: usize,
     },
     /// There is no room for more events. Reads go on, and so do changes that make room.
-    #[error(
-        "the disk is full, or a quota or file size limit is reached; free some space, and publishing resumes automatically"
-    )]
+    #[error("the store has no room left; once there is some, the same commit can be made")]
     NoRoom,
     /// Others change the same things at the same time. Nothing happened: try again.
     #[error("others change the same things at the same time; try again")]
@@ -210,7 +211,8 @@ impl CommitError {
     /// What helps against this error. The one list for everybody who tries again.
     pub fn retry(&self) -> Retry {
         match self {
-            Self::Busy => Retry::Same,
+            // Whatever looks at topics on the way in looks again.
+            Self::Busy | Self::Outdated(_) => Retry::Same,
             Self::TopicNotFound(_)
             | Self::TopicExists(_)
             | Self::TopicChanged(_)
@@ -267,6 +269,32 @@ pub enum ReadError {
     /// The query makes no sense, or asks for too much.
     #[error(transparent)]
     BadFind(#[from] BadFind),
+    /// Events are to be read as those of the latest schema version, and nothing raises those of one version to the next.
+    #[error(
+        "events of topic {topic} cannot be normalized: there is no upcaster from version {from}; add one with PUT /v1/schemas/{topic}/upcasters/{from}"
+    )]
+    NoUpcaster {
+        /// The topic.
+        topic: TopicName,
+        /// The version that nothing leads on from.
+        from: u32,
+    },
+    /// An event is to be read as one of the latest schema version, and cannot be.
+    #[error(
+        "event {id} of topic {topic} (partition {partition}, offset {offset}) cannot be normalized: {why}"
+    )]
+    NotRaised {
+        /// The topic.
+        topic: TopicName,
+        /// Its partition.
+        partition: Partition,
+        /// Its offset.
+        offset: Offset,
+        /// Its id.
+        id: Uuid,
+        /// Why not.
+        why: String,
+    },
     /// The stored bytes are not what was written.
     #[error("the store is damaged: {0}")]
     Corrupt(String),

@@ -12,6 +12,7 @@ pub mod copies;
 pub mod document;
 pub mod error;
 pub mod event;
+pub mod event_copy;
 pub mod fields;
 pub mod hashing;
 pub mod histogram;
@@ -34,12 +35,13 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Loss,
-    Placement, ReaderLimit, Receipt, ResultBytes,
+    Placement, ReaderLimit, Receipt, ResultBytes, SeenTopic,
 };
 pub use copies::{Copies, CopyError, CopyFile, HeldCopy, Mark};
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
 pub use event::{Event, NewEvent};
+pub use event_copy::EventCopy;
 pub use histogram::Histogram;
 pub use homes::{Claim, ClaimRequest, Homes, HomesError, HubId, MemoryHomes};
 pub use id::IdMaker;

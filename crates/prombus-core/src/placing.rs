@@ -65,6 +65,12 @@ impl NewTopics {
             || TopicConfig { partitions: source.partitions, compaction: true, ..TopicConfig::default() };
         self.configs.get(topic).cloned().unwrap_or_else(usual)
     }
+
+    /// The settings of a new topic that holds copies of the events of one with the settings `source`.
+    pub fn copies_of(&self, source: &TopicConfig, topic: &TopicName) -> TopicConfig {
+        let usual = || TopicConfig { dual_write: false, snapshot: None, ..source.clone() };
+        self.configs.get(topic).cloned().unwrap_or_else(usual)
+    }
 }
 
 impl Commit {

@@ -2,12 +2,12 @@
 //! an event is, and what becomes of it. A store says what is there; how it reads that is its own affair.
 
 use crate::collection::{CollectionConfig, CollectionState, Owner};
-use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes};
+use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes, SeenTopic};
 use crate::error::CommitError;
 use crate::event::NewEvent;
 use crate::ports::{Bounds, Cursor};
 use crate::position::Offset;
-use crate::topic::{TopicConfig, TopicState};
+use crate::topic::{TopicConfig, TopicName, TopicState};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -27,6 +27,29 @@ impl CursorMove {
         }
         let (version, epoch) = (actual + 1, self.epoch);
         Ok(self.to.clone().map(|CursorTarget { next, detail }| Cursor { version, epoch, next, detail }))
+    }
+}
+
+impl SeenTopic {
+    /// A topic as it is seen now.
+    pub fn of(name: &TopicName, now: Option<&TopicState>) -> Self {
+        Self { name: name.clone(), state: now.map(|topic| (topic.number, topic.revision)) }
+    }
+
+    /// Whether the topic is still what it was: the same one, with nothing changed of it. If there was none, one that was
+    /// made since and never changed is as good, so that the first events of a topic do not refuse each other.
+    pub fn holds(&self, now: Option<&TopicState>) -> bool {
+        match (self.state, now) {
+            (None, None) => true,
+            (None, Some(now)) => now.revision == TopicState::FIRST_REVISION,
+            (Some(_), None) => false,
+            (Some(seen), Some(now)) => seen == (now.number, now.revision),
+        }
+    }
+
+    /// Refuses a commit that was made for something else.
+    pub fn check(&self, now: Option<&TopicState>) -> Result<(), CommitError> {
+        if self.holds(now) { Ok(()) } else { Err(CommitError::Outdated(self.name.clone())) }
     }
 }
 
@@ -138,9 +161,9 @@ impl CollectionState {
 }
 
 impl ResultBytes {
-    /// Counts the events that a commit brings along.
+    /// Counts the events that a commit brings along, and their copies.
     pub fn count_events(&mut self, commit: &Commit) -> Result<(), CommitError> {
-        commit.events.iter().try_for_each(|append| self.count(append.event.size()))
+        commit.event_sizes().try_for_each(|size| self.count(size))
     }
 
     /// Counts the cursors that a commit moves, unless it does nothing else: a group must be able to go on and to be

@@ -1,28 +1,34 @@
-//! The order in which a commit happens, the same in every store: configuration, events, cursors, documents, what
-//! changefeeds tell of them. A store says what is there and keeps what changes; which step follows which, what is checked
-//! in between and what the receipt says is decided here.
+//! The order in which a commit happens, the same in every store: what it was made for, configuration, events, their copies,
+//! cursors, documents, what changefeeds tell of them. A store says what is there and keeps what changes; which step follows
+//! which, what is checked in between and what the receipt says is decided here.
 //!
 //! What is cheap to check comes first: a commit that is refused has changed no document if that can be helped.
 //!
 //! Nothing here waits. A store whose reads do, because they go over a network, first reads everything that the commit
 //! names, and then stages it on what it has read.
 
-use crate::collection::{Drafted, Drafts, Written};
+use crate::collection::{CollectionState, Drafted, Drafts, Written};
 use crate::commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Loss, Receipt, ResultBytes,
 };
 use crate::document::DocumentWrite;
 use crate::error::CommitError;
 use crate::offsets::Offsets;
+use crate::placing::Placer;
 use crate::ports::{Bounds, Cursor};
 use crate::position::{Offset, Partition, Sequence, TopicNumber};
+use crate::rules::Remembered;
 use crate::topic::{Durability, TopicConfig, TopicName, TopicRef, TopicState};
+use std::sync::Arc;
+use uuid::Uuid;
 
 /// A commit in the making, as a store keeps it: what is there, with all that earlier commits and the earlier parts of
 /// this one have changed. After an error the store takes everything back.
 pub trait Staging {
     /// Where a document lies.
     type Row;
+    /// What the events of one commit share, and where they are.
+    type Appending<'a>;
 
     /// The topic of that name.
     fn topic(&self, name: &TopicName) -> Option<&TopicState>;
@@ -65,20 +71,60 @@ pub trait Staging {
     /// Notes that a key of a topic is to be erased.
     fn forget(&mut self, topic: &TopicRef, key: &str) -> Result<(), CommitError>;
 
-    /// Makes, changes, renames or removes a collection: how its rows and indexes follow is the store's own affair.
-    fn configure_collection(
-        &mut self,
-        change: &ConfigChange,
-        limits: CommitLimits,
-    ) -> Result<(), CommitError>;
+    /// The collection of that name.
+    fn collection(&self, name: &str) -> Option<&CollectionState>;
 
-    /// Appends events, to topics that [`make_missing`] makes if they do not exist. Says where they are, and how durable
-    /// their topics want them.
+    /// The number of the next collection that is made.
+    fn next_collection(&self) -> u32;
+
+    /// Refuses a new collection where there are as many as may be.
+    fn check_new_collection(&self, name: &str, limits: CommitLimits) -> Result<(), CommitError>;
+
+    /// Makes a collection, or replaces its settings: how its indexes follow is the store's own affair.
+    fn put_collection(&mut self, collection: CollectionState) -> Result<(), CommitError>;
+
+    /// Removes a collection that is there, with its documents.
+    fn delete_collection(&mut self, name: &Arc<str>) -> Result<(), CommitError>;
+
+    /// Puts a collection that was called `from` in place of the one that has its new name, if there is one.
+    fn rename_collection(&mut self, from: &Arc<str>, renamed: CollectionState) -> Result<(), CommitError>;
+
+    /// Appends events one by one with [`append`], to topics that [`make_missing`] makes if they do not exist. Says where
+    /// they are, and how durable their topics want them.
     fn append_all(
         &mut self,
         appends: &[Append],
         commit: &Commit,
     ) -> Result<(Vec<Appended>, Durability), CommitError>;
+
+    /// What chooses partitions.
+    fn placer(&mut self) -> &mut Placer;
+
+    /// When the commit is recorded.
+    fn recorded_ts(&self) -> u64;
+
+    /// What is known of the last event with the id of this one, which has an id.
+    fn remembered(
+        &self,
+        one: &AppendOne<'_>,
+        to: &mut Self::Appending<'_>,
+    ) -> Result<Option<Remembered>, CommitError>;
+
+    /// The id of the latest kept event of a key.
+    fn latest_id(
+        &self,
+        topic: &TopicState,
+        key: &str,
+        to: &Self::Appending<'_>,
+    ) -> Result<Option<Uuid>, CommitError>;
+
+    /// Puts an event at the end of a partition.
+    fn push(
+        &mut self,
+        one: &AppendOne<'_>,
+        partition: Partition,
+        to: &mut Self::Appending<'_>,
+    ) -> Result<(), CommitError>;
 
     /// Has `drafts` take a write, in a collection that is made if it does not exist. Gives the version of the document.
     fn draft(
@@ -96,8 +142,22 @@ pub trait Staging {
     fn put_cursor(&mut self, key: &CursorKey, cursor: Option<Cursor>) -> Result<(), CommitError>;
 }
 
+/// An event on its way into its topic.
+pub struct AppendOne<'a> {
+    /// Which event of the commit.
+    pub index: usize,
+    /// The event, and what is asked for it.
+    pub append: &'a Append,
+    /// Its topic.
+    pub topic: &'a TopicState,
+}
+
 /// Stages a commit that may make at most `result_bytes`. The receipt's sequence is for the store to set.
 pub fn stage<S: Staging>(to: &mut S, commit: &Commit, result_bytes: usize) -> Result<Receipt, CommitError> {
+    // As they are before this commit, which may change them itself.
+    for seen in &commit.seen {
+        seen.check(to.topic(&seen.name))?;
+    }
     for change in &commit.config {
         configure(to, change, commit.limits)?;
     }
@@ -105,6 +165,7 @@ pub fn stage<S: Staging>(to: &mut S, commit: &Commit, result_bytes: usize) -> Re
     bytes.count_events(commit)?;
     let first_new = to.next_topic();
     let (events, asked) = to.append_all(&commit.events, commit)?;
+    let asked = asked.max(append_copies(to, commit, &events)?);
     let durability = match to.next_topic() == first_new {
         true => commit.least_durability().max(asked),
         // What is made of topics is always flushed.
@@ -141,6 +202,52 @@ fn create(
     limits.check_new_topic(name, to.topic_count())?;
     let topic = TopicState::new(name.clone(), to.next_topic(), config);
     to.put_topic(topic)
+}
+
+/// Appends copies of those events that are new, and says how durable their topics want them.
+fn append_copies(
+    to: &mut impl Staging,
+    commit: &Commit,
+    appended: &[Appended],
+) -> Result<Durability, CommitError> {
+    let mut copies = Vec::with_capacity(commit.event_copies.len());
+    for copy in &commit.event_copies {
+        let (Some(first), Some(appended)) = (commit.events.get(copy.of), appended.get(copy.of)) else {
+            continue;
+        };
+        if appended.duplicate {
+            continue;
+        }
+        if to.topic(&copy.topic).is_none() {
+            create(to, &copy.topic, TopicConfig::clone(&copy.settings), commit.limits)?;
+        }
+        let partitions = existing(to, &copy.topic)?.config.partitions;
+        copies.push(copy.append(first, appended, partitions));
+    }
+    Ok(to.append_all(&copies, commit)?.1)
+}
+
+/// Appends an event: it has a partition, then it may repeat an id, and only one that does not is held to what it expects.
+/// Says where the first one is if it repeats one.
+pub fn append<S: Staging>(
+    stage: &mut S,
+    one: &AppendOne<'_>,
+    to: &mut S::Appending<'_>,
+) -> Result<Option<Appended>, CommitError> {
+    let AppendOne { index, append, topic } = *one;
+    let partition = stage.placer().place(index, append, topic.config.partitions)?;
+    if append.event.id.is_some()
+        && let Some(remembered) = stage.remembered(one, to)?
+        && let Some(first) = remembered.answer(index, topic, stage.recorded_ts())?
+    {
+        return Ok(Some(first));
+    }
+    if let Some(expect) = append.expect {
+        let key = append.event.key.as_deref().unwrap_or_default();
+        expect.check(index, stage.latest_id(topic, key, to)?)?;
+    }
+    stage.push(one, partition, to)?;
+    Ok(None)
 }
 
 /// Makes the topic of an event if it does not exist and the commit makes it.
@@ -191,9 +298,28 @@ fn configure(to: &mut impl Staging, change: &ConfigChange, limits: CommitLimits)
                 false => Ok(()),
             }
         }
-        ConfigChange::PutCollection { .. }
-        | ConfigChange::DropCollection { .. }
-        | ConfigChange::SwapCollection { .. } => to.configure_collection(change, limits),
+        ConfigChange::PutCollection { name, expect_revision, config } => {
+            let before = to.collection(name);
+            CollectionState::check_revision(before, name, *expect_revision)?;
+            let after = match before {
+                Some(before) => before.with_settings(config.clone()),
+                None => {
+                    to.check_new_collection(name, limits)?;
+                    CollectionState::new(name.clone(), to.next_collection(), config.clone())
+                }
+            };
+            to.put_collection(after)
+        }
+        ConfigChange::DropCollection { name } => match to.collection(name) {
+            Some(_) => to.delete_collection(name),
+            None => Ok(()),
+        },
+        ConfigChange::SwapCollection { from, to: name } => {
+            match CollectionState::renamed(to.collection(from), from, name)? {
+                Some(renamed) => to.rename_collection(from, renamed),
+                None => Ok(()),
+            }
+        }
     }
 }
 

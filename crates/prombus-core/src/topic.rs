@@ -55,6 +55,12 @@ impl TopicName {
         is_internal(&self.0)
     }
 
+    /// Where copies of events of this topic go that are of a version of its schema; `None` where their name would be too
+    /// long.
+    pub fn of_version(&self, version: u32) -> Option<Self> {
+        Self::parse(&format!("{self}.v{version}")).ok()
+    }
+
     /// Where the dead letters of this topic go; `None` where their name would be too long.
     pub fn dead_letters(&self) -> Option<Self> {
         Self::parse(&format!("{DEAD_LETTERS}{self}")).ok()
@@ -166,9 +172,12 @@ pub struct TopicState {
 }
 
 impl TopicState {
+    /// The revision of a topic that was never changed since it was made.
+    pub const FIRST_REVISION: u64 = 1;
+
     /// A topic that was just made.
     pub fn new(name: TopicName, number: TopicNumber, config: TopicConfig) -> Self {
-        Self { name, number, revision: 1, config, growths: Vec::new() }
+        Self { name, number, revision: Self::FIRST_REVISION, config, growths: Vec::new() }
     }
 
     /// This incarnation and no other.

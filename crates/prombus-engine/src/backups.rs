@@ -40,9 +40,9 @@ pub enum BackupError {
         "there is no backup {0}, or it has ended: begin another one, which goes on with what was fetched"
     )]
     Ended(Uuid),
-    /// It held what a full disk needs.
+    /// It held what a full store needs.
     #[error(
-        "the disk of the hub is full, and backup {0} kept space from being given back; begin another one, which goes on with what was fetched"
+        "the store of the hub is full, and backup {0} kept space from being given back; begin another one, which goes on with what was fetched"
     )]
     GaveWay(Uuid),
     /// What the caller has is not what the file begins with.

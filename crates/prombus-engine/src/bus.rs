@@ -1,5 +1,6 @@
 //! The bus: the one way in. Layers have its shape, so each can be put around any other.
 
+use crate::schemas::SchemaViolation;
 use async_trait::async_trait;
 use prombus_core::error::Retry;
 use prombus_core::event::BadEvent;
@@ -94,6 +95,9 @@ pub enum BusError {
         /// The limit.
         limit: usize,
     },
+    /// An event is not what the schema of its topic allows.
+    #[error("{0}")]
+    SchemaViolation(Box<SchemaViolation>),
     /// The commit is larger than allowed.
     #[error(
         "the commit takes {bytes} bytes, more than limits.commit_bytes = {limit}; send it in smaller pieces"
@@ -128,6 +132,7 @@ impl BusError {
                 | CommitError::IdConflict { index, .. }
                 | CommitError::ExpectationFailed { index, .. },
             ) => Some(*index),
+            Self::SchemaViolation(violation) => Some(violation.index),
             _ => None,
         }
     }

@@ -2,17 +2,15 @@
 
 mod early;
 mod memory;
-mod room;
 
 use crate::bus::{Bus, BusError};
 use crate::groups::{GroupError, GroupName, Groups, LeaseToken};
+use crate::room::DocumentRoom;
 use memory::{Memory, Name};
 use prombus_core::{
-    Append, Appended, Clock, Commit, DocumentWrite, Documents, Durability, Owner, ReadError, Receipt,
-    TopicName, Versioning,
+    Append, Appended, Clock, Commit, DocumentWrite, Durability, Owner, ReadError, Receipt, TopicName,
+    Versioning,
 };
-pub(crate) use room::Admitted;
-use room::DocumentRoom;
 use std::collections::BTreeMap;
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -131,18 +129,17 @@ pub(crate) struct Commits {
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
     memory: Arc<Memory>,
-    room: DocumentRoom,
+    room: Arc<DocumentRoom>,
 }
 
 impl Commits {
     pub fn new(
         groups: Arc<Groups>,
-        documents: Arc<dyn Documents>,
+        room: Arc<DocumentRoom>,
         bus: Arc<dyn Bus>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let room = DocumentRoom::new(documents.clone());
-        let memory = Arc::new(Memory::new(documents, bus.clone(), clock.clone()));
+        let memory = Arc::new(Memory::new(room.documents().clone(), bus.clone(), clock.clone()));
         Self { groups, bus, clock, memory, room }
     }
 

@@ -1,5 +1,5 @@
-//! Forgetting a key, wherever the hub itself has put its events: in the topic, in the dead letters of that and in its
-//! snapshots, wherever those went; and the documents that projections have made of them.
+//! Forgetting a key, wherever the hub itself has put its events: in the topic, in the dead letters of that, in the topics of
+//! its versions and in its snapshots, wherever those went; and the documents that projections have made of them.
 //!
 //! Whoever has read events of the key and not yet committed what comes of them would bring it back. So projections of the
 //! topic stand still meanwhile, no dead letter goes back to it, and before the dead letters are looked at, groups have
@@ -8,6 +8,7 @@
 use crate::cleaning::{CleanError, Cleaning, Forget, snapshots};
 use crate::groups::Groups;
 use crate::projections::Projections;
+use crate::schemas::Schemas;
 use prombus_core::{EventLog, ReadError, TopicName, TopicState};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) struct Forgetting {
     pub cleaning: Arc<Cleaning>,
     pub groups: Arc<Groups>,
     pub projections: Arc<Projections>,
+    pub schemas: Arc<Schemas>,
 }
 
 impl Forgetting {
@@ -60,7 +62,8 @@ impl Forgetting {
             replaying.push(self.groups.replaying_turn(&topic.name).await);
             let events = self.forget_in(&topic.name, key).await?;
             forgotten.get_or_insert(events);
-            for name in copies_of(&topic) {
+            let versions = self.schemas.copies_of(&topic).await?;
+            for name in copies_of(&topic).chain(versions) {
                 waiting.extend(self.log.topic(&name).await?);
             }
             former.extend(snapshots::holders_of(&*self.log, &topic).await?);

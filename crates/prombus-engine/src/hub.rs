@@ -12,21 +12,23 @@ use crate::groups::{
     Handler, LeaseToken, ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
 };
 use crate::homes::Claims;
-use crate::layers::{Checks, GivenUp, Rules};
-use crate::projections::{LARGE_BATCHES, ProjectionContext, Projections, WorkSlots};
+use crate::layers::{Checks, GivenUp, Rules, SchemaChecks};
+use crate::projections::{LARGE_BATCHES, ProjectionContext, ProjectionError, Projections, WorkSlots};
 use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
+use crate::room::DocumentRoom;
+use crate::schemas::{NormalLog, Schemas, Shared};
 use crate::time_travel::TimeTravel;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Copies, Documents, Event,
     EventLog, Homes, Kept, MemoryHomes, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus,
-    SystemClock, Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched, check_snapshot,
+    SystemClock, Ticket, TopicConfig, TopicName, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{MutexGuard, Semaphore, watch};
 use uuid::Uuid;
 
 /// A store as its ports.
@@ -127,6 +129,9 @@ pub struct Hub {
     commits: Arc<Commits>,
     cleaning: Arc<Cleaning>,
     backups: Arc<Backups>,
+    schemas: Arc<Schemas>,
+    /// The log as normalizing readers see it.
+    normal_log: Arc<dyn EventLog>,
     clock: Arc<dyn Clock>,
     makes_topics: bool,
     /// The settings of topics that the configuration names.
@@ -150,8 +155,14 @@ impl Hub {
             ..CommitLimits::default()
         };
         let bus = Rules { limits: most, makes: makes.clone() }.wrap(bus);
+        let shared = Shared::new(store.log.clone(), store.documents.clone(), limits.event_bytes);
+        let raisers = shared.raisers.clone();
+        let normal_log = Arc::new(NormalLog::new(store.log.clone(), raisers.clone()));
+        let bus = SchemaChecks::new(&shared, new_topics.clone()).wrap(bus);
+        let schemas = Arc::new(Schemas::new(shared, bus.clone(), clock.clone(), new_topics.clone()));
         let alone = || -> Arc<dyn Homes> { Arc::new(MemoryHomes::alone(clock.clone())) };
         let claims = Claims::new(store.homes.clone().unwrap_or_else(alone), clock.clone());
+        let checks = Checks { limits: limits.clone(), clock: clock.clone() };
         // What the hub itself publishes is not under the limits of producers.
         let context = GroupContext {
             log: store.log.clone(),
@@ -159,7 +170,9 @@ impl Hub {
             clock: clock.clone(),
             claims: claims.clone(),
             read_ahead: Arc::new(ReadAhead::new(limits.read_ahead_bytes)),
+            checks: checks.clone(),
             most_partitions: limits.group_partitions,
+            raisers: raisers.clone(),
             closing: AtomicBool::new(false),
         };
         let groups = Groups::new(context, makes);
@@ -168,7 +181,7 @@ impl Hub {
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
         let Store { log, documents, homes, copies } = store.clone();
         let backups = Backups::new(copies, log.clone());
-        let checks = Checks { limits: limits.clone(), clock: clock.clone() };
+        let room = Arc::new(DocumentRoom::new(documents.clone()));
         // What projections publish is checked event by event, since their dead letters go the same way.
         let projections = ProjectionContext {
             log,
@@ -176,9 +189,12 @@ impl Hub {
             bus: bus.clone(),
             clock: clock.clone(),
             claims: claims.clone(),
+            raisers,
             checks: checks.clone(),
             large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
+            room: room.clone(),
             has_others: homes.is_some(),
+            new_topics: new_topics.clone(),
             slots: WorkSlots::default(),
             compiling: tokio::sync::Mutex::default(),
         };
@@ -192,8 +208,7 @@ impl Hub {
             new_topics: new_topics.clone(),
         });
         let bus = checks.wrap(bus);
-        let commits =
-            Arc::new(Commits::new(groups.clone(), store.documents.clone(), bus.clone(), clock.clone()));
+        let commits = Arc::new(Commits::new(groups.clone(), room, bus.clone(), clock.clone()));
         let topics = Arc::new(TopicsWatch::new(store.log.clone()));
         Self {
             bus,
@@ -206,6 +221,8 @@ impl Hub {
             commits,
             cleaning,
             backups,
+            schemas,
+            normal_log,
             clock,
             makes_topics,
             new_topics,
@@ -275,6 +292,7 @@ impl Hub {
             let made = now.is_none();
             let mut limits = CommitLimits::default();
             let config = patch.clone().apply(now.as_ref().map(|now| now.config.clone()).unwrap_or_default());
+            check_copies(name, &config)?;
             let keeps_snapshots = now.as_ref().is_some_and(|now| now.config.snapshot == config.snapshot);
             let change = match now {
                 None => creation(name, config.clone())?,
@@ -297,7 +315,15 @@ impl Hub {
                 }
             };
             // A snapshot topic that it has already was checked then, and is checked again by each pass that writes to it.
-            let snapshots = if keeps_snapshots { None } else { self.snapshot_topic(name, &config).await? };
+            let is_new = config.snapshot.is_some() && !keeps_snapshots;
+            let _unchanged = if is_new { Some(self.allow_snapshots(name, &config).await?) } else { None };
+            let snapshots = match is_new {
+                false => Ok(None),
+                true => snapshots::make_target(&*self.store.log, &self.new_topics, (name, &config))
+                    .await
+                    .map_err(unavailable)?,
+            };
+            let snapshots = snapshots.map_err(BusError::BadConfig)?;
             let changes = [change].into_iter().chain(snapshots).collect();
             let commit = Commit { config: changes, limits, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
@@ -310,30 +336,17 @@ impl Hub {
         }
     }
 
-    /// What makes the snapshot topic of one that is to have these settings, where it is not there. Refused where it cannot
-    /// be one.
-    async fn snapshot_topic(
+    /// Refuses settings whose snapshots would lead back to their topic through projections. None is made or changed until
+    /// what this gives is dropped.
+    async fn allow_snapshots(
         &self,
         name: &TopicName,
         config: &TopicConfig,
-    ) -> Result<Option<ConfigChange>, BusError> {
-        let Some(snapshot) = &config.snapshot else { return Ok(None) };
-        let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
-        let topics = self.store.log.topics().await.map_err(unavailable)?;
-        let others = topics.iter().map(|topic| (&topic.name, &topic.config));
-        check_snapshot((name, config), others).map_err(BusError::BadConfig)?;
-        match topics.iter().find(|topic| topic.name == snapshot.topic) {
-            None => {
-                let (name, config) =
-                    (snapshot.topic.clone(), self.new_topics.snapshots_of(config, &snapshot.topic));
-                Ok(Some(ConfigChange::CreateTopic { name, config }))
-            }
-            Some(target) => {
-                let checked = snapshots::check_target(&*self.store.log, name, target).await;
-                checked.map_err(unavailable)?.map_err(BusError::BadConfig)?;
-                Ok(None)
-            }
-        }
+    ) -> Result<MutexGuard<'_, bool>, BusError> {
+        self.projections.allow_snapshots(name, config).await.map_err(|error| match error {
+            ProjectionError::Bad(circle) => BusError::BadConfig(circle),
+            error => CommitError::Unavailable(error.to_string()).into(),
+        })
     }
 
     /// How far the snapshots of a topic have come, of which this much is [kept](Self::kept); `None` where it has none.
@@ -345,10 +358,21 @@ impl Hub {
         snapshots::status(&*self.store.log, topic, kept).await
     }
 
-    /// Deletes a topic with its events.
+    /// Deletes a topic with its events and its schemas.
     pub async fn delete_topic(&self, name: &TopicName) -> Result<(), BusError> {
-        let change = ConfigChange::DeleteTopic { name: name.clone() };
-        self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await?;
+        let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
+        let mut tries = Tries::default();
+        loop {
+            let change = ConfigChange::DeleteTopic { name: name.clone() };
+            let documents = self.schemas.removal(name).await.map_err(unavailable)?;
+            let commit = Commit { config: vec![change], documents, ..Commit::default() };
+            match self.bus.commit(Arc::new(commit)).await {
+                // One was registered since.
+                Err(BusError::Commit(CommitError::VersionConflict { .. })) => tries.look_again().await?,
+                done => break done.map(drop)?,
+            }
+        }
+        self.schemas.forget_topic(name);
         self.groups.forget_topic(name);
         self.claims.give_up(name).await;
         Ok(())
@@ -375,6 +399,11 @@ impl Hub {
         &self.collections
     }
 
+    /// The schemas.
+    pub fn schemas(&self) -> &Arc<Schemas> {
+        &self.schemas
+    }
+
     /// The projections.
     pub fn projections(&self) -> &Arc<Projections> {
         &self.projections
@@ -394,6 +423,7 @@ impl Hub {
             cleaning: self.cleaning.clone(),
             groups: self.groups.clone(),
             projections: self.projections.clone(),
+            schemas: self.schemas.clone(),
         };
         forgetting.forget(topic, key).await
     }
@@ -451,14 +481,16 @@ impl Hub {
     /// A reader of `topic` by `query`.
     pub async fn read(&self, topic: &TopicName, query: Query) -> Result<Reader, QueryError> {
         let state = self.existing(topic).await?;
-        Reader::new(self.store.log.clone(), state, query, QueryPosition::START)
+        let log = self.log_for(&state, query.normalize).await?;
+        Reader::new(log, state, query, QueryPosition::START)
     }
 
     /// A reader that goes on where a token says.
     pub async fn resume(&self, topic: &TopicName, token: &str) -> Result<Reader, QueryError> {
         let state = self.existing(topic).await?;
         let (query, place) = Token::decode(&state, token).await?;
-        Reader::new(self.store.log.clone(), state, query, place)
+        let log = self.log_for(&state, query.normalize).await?;
+        Reader::new(log, state, query, place)
     }
 
     /// Follows `topic` from where `query` starts, or where `resume` says.
@@ -469,7 +501,8 @@ impl Hub {
         resume: Option<Resume>,
     ) -> Result<Follower, QueryError> {
         let state = self.existing(topic).await?;
-        Follower::new(self.store.log.clone(), state, query, resume).await
+        let log = self.log_for(&state, query.normalize).await?;
+        Follower::new(log, state, query, resume).await
     }
 
     /// Follows all topics that match from where `query` starts, or where `resume` says.
@@ -478,12 +511,28 @@ impl Hub {
         query: TopicsQuery,
         resume: Option<RoundsResume>,
     ) -> Result<TopicsFollower, QueryError> {
-        TopicsFollower::new((self.store.log.clone(), self.clock.clone()), query, resume).await
+        let log = if query.normalize { &self.normal_log } else { &self.store.log };
+        TopicsFollower::new((log.clone(), self.clock.clone()), query, resume).await
     }
 
     /// Whether topics come into being by their first publish.
     pub fn makes_topics(&self) -> bool {
         self.makes_topics
+    }
+
+    /// The log that a reader of a topic reads. One that normalizes is refused where it could not get through.
+    async fn log_for(&self, topic: &TopicState, normalize: bool) -> Result<Arc<dyn EventLog>, ReadError> {
+        if !normalize {
+            return Ok(self.store.log.clone());
+        }
+        self.schemas.check_raising(topic).await?;
+        Ok(self.normal_log.clone())
+    }
+
+    /// The same hub, whose reads by id and key give events as those of the latest version of their topic's schema.
+    #[must_use]
+    pub fn normalized(&self) -> Self {
+        Self { store: Store { log: self.normal_log.clone(), ..self.store.clone() }, ..self.clone() }
     }
 
     async fn existing(&self, topic: &TopicName) -> Result<TopicState, ReadError> {
@@ -532,6 +581,16 @@ impl Hub {
         self.claims.close().await;
         self.store.log.close().await;
     }
+}
+
+/// Refuses a topic whose events cannot be copied although they are to be.
+fn check_copies(name: &TopicName, config: &TopicConfig) -> Result<(), BusError> {
+    if config.dual_write && name.of_version(u32::MAX).is_none() {
+        return Err(BusError::BadConfig(format!(
+            "the name of topic {name} is too long for dual_write: copies of its events go to topics with .v and a version added to it"
+        )));
+    }
+    Ok(())
 }
 
 fn creation(name: &TopicName, config: TopicConfig) -> Result<ConfigChange, BusError> {

@@ -5,6 +5,7 @@
 
 pub mod backups;
 pub mod bus;
+mod cache;
 pub mod cleaning;
 pub mod collections;
 pub mod commits;
@@ -14,10 +15,13 @@ mod forgetting;
 pub mod groups;
 pub mod homes;
 pub mod hub;
+mod json_walk;
 pub mod layers;
 pub mod projections;
 pub mod query;
 mod retry;
+mod room;
+pub mod schemas;
 pub mod time_travel;
 pub mod topics;
 mod turns;
@@ -32,5 +36,6 @@ pub use layers::CommitSize;
 pub use query::{
     From, MAX_PAGE_BYTES, MAX_SCANNED, Query, QueryError, QueryPage, QueryPosition, Reader, Token,
 };
+pub use schemas::{SchemaViolation, Schemas, SchemasError};
 pub use time_travel::{Reduce, StateAt, TimeTravel, TimeTravelError};
 pub use topics::{NumberedTopic, TopicNumbers};

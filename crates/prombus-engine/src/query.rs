@@ -51,6 +51,8 @@ pub struct Query {
     pub to_ts: Option<u64>,
     /// Only events that match.
     pub filter: Option<Filter>,
+    /// Whether events are raised to the latest version of the topic's schema, before the filter looks at them.
+    pub normalize: bool,
 }
 
 /// A part of the answer.
@@ -175,6 +177,8 @@ pub struct Token {
     key: Option<String>,
     to_ts: Option<u64>,
     filter: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    normalize: bool,
     place: QueryPosition,
 }
 
@@ -188,6 +192,7 @@ impl Token {
             key: query.key.clone(),
             to_ts: query.to_ts,
             filter: query.filter.as_ref().map(|filter| filter.source().to_owned()),
+            normalize: query.normalize,
             place,
         };
         BASE64.encode(serde_json::to_vec(&token).unwrap_or_default())
@@ -211,8 +216,17 @@ impl Token {
             key: token.key,
             to_ts: token.to_ts,
             filter,
+            normalize: token.normalize,
         };
         Ok((query, token.place))
+    }
+}
+
+/// Where an event is, whatever can be made of it.
+fn place_of(found: Result<Option<Event>, ReadError>) -> Result<Option<(Partition, Offset)>, ReadError> {
+    match found {
+        Err(ReadError::NotRaised { partition, offset, .. }) => Ok(Some((partition, offset))),
+        found => Ok(found?.map(|event| (event.partition, event.offset))),
     }
 }
 
@@ -311,8 +325,13 @@ impl Reader {
         {
             let turn = Turn::at(self.query.filter.as_ref()).await;
             let batch = match &self.query.key {
-                Some(_) => self.next_of_key(limit - events.len()).await?,
-                None => self.next_of_partitions(limit - events.len()).await?,
+                Some(_) => self.next_of_key(limit - events.len()).await,
+                None => self.next_of_partitions(limit - events.len()).await,
+            };
+            let batch = match batch {
+                // What is before it is handed out first.
+                Err(QueryError::Read(ReadError::NotRaised { .. })) if !events.is_empty() => break,
+                batch => batch?,
             };
             let Some(batch) = batch else {
                 return Ok(QueryPage { events, next: None, scanned, is_slow: false });
@@ -424,8 +443,8 @@ impl Reader {
                 let topic = self.topic.pinned();
                 self.log.offset_at(TsRequest { topic, partition, ts }).await?
             }
-            From::AfterId(id) => match self.log.by_id(&self.topic.pinned(), id).await? {
-                Some(event) if event.partition == partition => event.offset.plus(1),
+            From::AfterId(id) => match place_of(self.log.by_id(&self.topic.pinned(), id).await)? {
+                Some((of, offset)) if of == partition => offset.plus(1),
                 Some(_) => return Err(QueryError::UnknownId(id)),
                 None => return Err(missing_id(&*self.log, &self.topic, (id, Some(partition))).await),
             },

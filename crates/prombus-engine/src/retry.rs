@@ -2,9 +2,10 @@
 //! log refuses the commit, and whoever made it reads again and makes a new one. Which errors that helps against is the
 //! error's own business: [`CommitError::retry`]. How often and after which pauses is decided here, once for everyone.
 
-use crate::bus::BusError;
-use prombus_core::CommitError;
+use crate::bus::{Bus, BusError};
 use prombus_core::error::Retry;
+use prombus_core::{Commit, CommitError, Receipt};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a change is tried before it is given up as [`CommitError::Busy`].
@@ -16,20 +17,38 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Pauses that double.
 #[derive(Debug)]
-pub(crate) struct Backoff(Duration);
+pub(crate) struct Backoff {
+    next: Duration,
+    longest: Duration,
+}
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self(FIRST_PAUSE)
+        Self::new(FIRST_PAUSE, LONGEST_PAUSE)
     }
 }
 
 impl Backoff {
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self { next: first, longest }
+    }
+
     /// Waits; the next time twice as long.
     pub async fn pause(&mut self) {
         // Whoever is in the way may be another hub, which tells nobody here when it is done.
-        tokio::time::sleep(self.0).await;
-        self.0 = LONGEST_PAUSE.min(self.0 * 2);
+        tokio::time::sleep(self.next).await;
+        self.next = self.longest.min(self.next * 2);
+    }
+}
+
+/// Makes a commit, as often as only others were in the way.
+pub(crate) async fn commit(bus: &dyn Bus, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
+    let mut backoff = Backoff::default();
+    loop {
+        match bus.enqueue(&mut commit).await?.await {
+            Err(error) if error.retry() == Retry::Same => backoff.pause().await,
+            answer => return Ok(answer?),
+        }
     }
 }
 

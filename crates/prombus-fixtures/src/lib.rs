@@ -7,12 +7,14 @@ mod error;
 pub mod http;
 mod hub;
 mod log;
+mod merge_patch;
 mod usage;
 pub mod ws;
 
 pub use error::HubError;
 pub use hub::{ANY_PORT, Hub};
 pub use log::Log;
+pub use merge_patch::merge_patch;
 
 use std::time::Duration;
 

@@ -4,10 +4,11 @@
 //! cargo run --release -p prombus-schema --example judge -- pairs FILE      {"tests": [{"id", "original", "updated", "compatibility": "backward|both|none"}]}
 //! cargo run --release -p prombus-schema --example judge -- suite FILE      a line each: {"description", "schema", "tests": [{"data", "valid"}]}
 //! cargo run --release -p prombus-schema --example judge -- mutated FILE    a line each: {"schema"}
+//! cargo run --release -p prombus-schema --example judge -- large           schemas that are made here, as large as they may be
 //! ```
 
 use prombus_schema::{Comparison, Compat, Policy, Schema, Verdict, check, example};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 
 #[path = "../tests/it/mutate.rs"]
@@ -15,8 +16,11 @@ mod mutate;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments == ["large"] {
+        return large();
+    }
     let [mode, file] = arguments.as_slice() else {
-        eprintln!("usage: judge pairs|suite|mutated FILE");
+        eprintln!("usage: judge pairs|suite|mutated FILE, or judge large");
         std::process::exit(2);
     };
     let text = match std::fs::read_to_string(file) {
@@ -189,4 +193,68 @@ fn mutated(cases: &[Value]) {
     println!(
         "{checks} checks: {counts:?} proved, refuted, unknown; {unknown} unknown; slowest {slowest:?}, {total:?} in all"
     );
+}
+
+/// How many branches a large schema has.
+const BRANCHES: usize = 16_000;
+
+/// How long large schemas take against themselves and against one with a change at the end.
+fn large() {
+    let property = |at: usize| (format!("p{at}"), json!({"type": "string", "maxLength": at % 50 + 1}));
+    let properties = |count: usize| json!({"type": "object", "properties": (0..count).map(property).collect::<Map<_, _>>()});
+    timed("200 properties", &properties(200), &properties(201));
+    timed("properties", &properties(BRANCHES), &properties(BRANCHES + 1));
+    type Branch = fn(usize) -> Value;
+    let branches: [(&str, Branch); 6] = [
+        ("constants", |at| json!({ "const": at })),
+        ("texts", |at| json!({"pattern": format!("^a{}$", at)})),
+        ("ranges", |at| json!({"minimum": at * 3, "maximum": at * 3 + 1})),
+        ("required", |at| json!({"required": [format!("p{at}")]})),
+        ("kinds", |at| json!({"properties": {"k": {"const": at}}, "required": ["k"]})),
+        ("references", |at| json!({"$ref": format!("#/$defs/d{}", at % 100)})),
+    ];
+    let definitions: Map<String, Value> =
+        (0..100).map(|at| (format!("d{at}"), json!({"minProperties": at, "type": "object"}))).collect();
+    for (name, branch) in branches {
+        for keyword in ["anyOf", "oneOf", "allOf"] {
+            let of = |count: usize| {
+                let all: Vec<Value> = (0..count).map(branch).collect();
+                json!({ keyword: all, "$defs": definitions })
+            };
+            timed(&format!("{keyword} {name}"), &of(BRANCHES), &of(BRANCHES + 1));
+        }
+    }
+}
+
+fn timed(name: &str, old: &Value, new: &Value) {
+    let start = Instant::now();
+    let (old, new) = match (Schema::from_value(old), Schema::from_value(new)) {
+        (Ok(old), Ok(new)) => (old, new),
+        (old, new) => {
+            let why = old.err().or(new.err()).map(|error| error.to_string()).unwrap_or_default();
+            return println!(
+                "{name}: refused in {:?}: {}",
+                start.elapsed(),
+                why.chars().take(100).collect::<String>()
+            );
+        }
+    };
+    println!("{name}: both read in {:?}", start.elapsed());
+    for (way, old, new) in [("itself", &old, &old), ("grown", &old, &new), ("shrunk", &new, &old)] {
+        for policy in [Policy::Strict, Policy::Lenient] {
+            let start = Instant::now();
+            let verdict = check(&Comparison { old, new, compat: Compat::Backward, policy });
+            let word = match &verdict {
+                Verdict::Proved => "proved",
+                Verdict::Refuted(_) => "refuted",
+                Verdict::Unknown(why) => &why[0].message,
+            };
+            let took = start.elapsed();
+            let slow = if took > Duration::from_secs(1) { "SLOW " } else { "" };
+            println!("  {slow}{way} {policy:?} {took:?} {word}");
+        }
+    }
+    let start = Instant::now();
+    let made = example(&old).is_some();
+    println!("  example {made} in {:?}", start.elapsed());
 }

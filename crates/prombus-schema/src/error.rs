@@ -14,8 +14,10 @@ pub enum SchemaError {
         message: String,
     },
     /// An object has the same name twice, of which different readers would take different ones.
-    #[error("the schema has an object with the name `{name}` twice; keep one of them")]
+    #[error("the schema has an object with the name `{name}` twice, again at byte {at}; keep one of them")]
     Twice {
+        /// The byte at which it comes the second time.
+        at: usize,
         /// The name.
         name: String,
     },
@@ -84,7 +86,7 @@ impl SchemaError {
             JsonError::Syntax { at, message } => Self::Json { at, message },
             JsonError::Depth => Self::TooDeep { limit: depth },
             JsonError::Number { at } => Self::Number { at },
-            JsonError::Twice { name } => Self::Twice { name },
+            JsonError::Twice { at, name } => Self::Twice { at, name },
         }
     }
 }

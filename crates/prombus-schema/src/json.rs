@@ -21,7 +21,7 @@ pub enum JsonError {
     Syntax { at: usize, message: String },
     Depth,
     Number { at: usize },
-    Twice { name: String },
+    Twice { at: usize, name: String },
 }
 
 impl Json {
@@ -144,9 +144,9 @@ impl From<&str> for Json {
 }
 
 /// Where in the text we are.
-struct Reader<'t> {
-    text: &'t str,
-    at: usize,
+pub struct Reader<'t> {
+    pub text: &'t str,
+    pub at: usize,
 }
 
 impl Reader<'_> {
@@ -154,22 +154,22 @@ impl Reader<'_> {
         JsonError::Syntax { at: self.at, message: message.to_owned() }
     }
 
-    fn blank(&mut self) {
+    pub fn blank(&mut self) {
         let rest = &self.text.as_bytes()[self.at..];
         self.at += rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count();
     }
 
-    fn peek(&self) -> Option<u8> {
+    pub fn peek(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
     }
 
-    fn take(&mut self, byte: u8) -> bool {
+    pub fn take(&mut self, byte: u8) -> bool {
         let there = self.peek() == Some(byte);
         self.at += usize::from(there);
         there
     }
 
-    fn value(&mut self, depth: usize) -> Result<Json, JsonError> {
+    pub fn value(&mut self, depth: usize) -> Result<Json, JsonError> {
         self.blank();
         let word = |reader: &mut Self, word: &str, value: Json| {
             let there = reader.text[reader.at..].starts_with(word);
@@ -200,6 +200,7 @@ impl Reader<'_> {
             if self.peek() != Some(b'"') {
                 return Err(self.wrong("a name in quotes is expected"));
             }
+            let at = self.at;
             let name: Arc<str> = self.string()?.into();
             self.blank();
             if !self.take(b':') {
@@ -207,7 +208,7 @@ impl Reader<'_> {
             }
             let value = self.value(depth)?;
             if members.insert(name.clone(), value).is_some() {
-                return Err(JsonError::Twice { name: name.to_string() });
+                return Err(JsonError::Twice { at, name: name.to_string() });
             }
             self.blank();
             if self.take(b'}') {
@@ -239,7 +240,7 @@ impl Reader<'_> {
     }
 
     /// A text in quotes, which `serde_json` unescapes.
-    fn string(&mut self) -> Result<String, JsonError> {
+    pub fn string(&mut self) -> Result<String, JsonError> {
         let start = self.at;
         let bytes = self.text.as_bytes();
         let mut end = start + 1;

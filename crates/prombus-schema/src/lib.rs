@@ -5,12 +5,14 @@
 //!   counterexamples that both validators confirm, or *unknown*, with what could not be decided.
 //! - [`Validator::faults`] checks documents, and tells every failing place.
 //! - [`example()`] makes a document that a schema takes.
+//! - [`lint::lint`] looks over a folder of schemas.
 //!
 //! `docs/schemas.md` explains the verdicts.
 
 mod check;
 mod decimal;
 mod deep;
+mod demand;
 mod draft;
 mod error;
 mod example;
@@ -19,6 +21,7 @@ mod fuel;
 mod graph;
 mod json;
 mod limits;
+pub mod lint;
 mod outline;
 mod pattern;
 mod refs;
@@ -30,6 +33,7 @@ mod validator;
 pub use check::{
     BUDGET, Comparison, Compat, Policy, VIOLATIONS_LIMIT, Verdict, Violation, check, check_within,
 };
+pub use demand::{Demand, UnknownWord};
 pub use draft::Draft;
 pub use error::SchemaError;
 pub use example::{documents, example};

@@ -84,6 +84,11 @@ impl Schema {
         &self.validator
     }
 
+    /// What it says.
+    pub(crate) fn document(&self) -> &Json {
+        &self.document
+    }
+
     /// Adds its formulas to a graph.
     pub(crate) fn build(
         &self,

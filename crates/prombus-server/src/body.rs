@@ -5,7 +5,10 @@
 //! [`MIN_BYTES_PER_S`] received to be complete. So a slow connection gets the time it needs, and a client that sends a
 //! byte now and then to hold its connection does not. While memory is short, a large body that stalls is abandoned,
 //! because it holds memory that others wait for.
+//!
+//! A body may take longer than its caller's token is valid: from then on, nothing of it is handed on.
 
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
 use crate::gathered::Gathered;
@@ -23,7 +26,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The minimum rate of a body, beyond the time that `limits.body_timeout_ms` gives it.
-const MIN_BYTES_PER_S: u64 = 1 << 10;
+pub(crate) const MIN_BYTES_PER_S: u64 = 1 << 10;
 
 /// How long a large body may stall while memory is short, whether its client does not send or it is not read.
 const SHORT_BODY_PATIENCE: Duration = Duration::from_secs(3);
@@ -33,6 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A body that is being received.
 pub(crate) struct BodyReader {
     body: Body,
+    caller: Caller,
     memory: Memory,
     /// What its connection counts as received.
     received: Received,
@@ -47,6 +51,8 @@ impl BodyReader {
     pub fn new(body: Body, head: &Parts, app: &Shared) -> Self {
         Self {
             body,
+            // The guard lets no request through to a route with a body whose caller it does not know.
+            caller: head.extensions.get().cloned().unwrap_or_else(Caller::anyone),
             memory: app.memory.clone(),
             received: head.extensions.get().cloned().unwrap_or_else(|| Received::new(&app.memory)),
             timeout: app.options.body_timeout,
@@ -62,8 +68,19 @@ impl BodyReader {
         self.received.is_dealt_with_but_for(held);
     }
 
-    /// The next bytes; `None` at the end.
+    /// The next bytes; `None` at the end. Neither is told once the caller's token would be refused.
     pub async fn next(&mut self) -> Result<Option<Bytes>, ApiError> {
+        let part = self.receive().await?;
+        self.check_token()?;
+        Ok(part)
+    }
+
+    fn check_token(&self) -> Result<(), ApiError> {
+        self.caller.ended().map_or(Ok(()), |why| Err(ApiError::unauthorized(why)))
+    }
+
+    /// The next bytes, whoever sends them.
+    async fn receive(&mut self) -> Result<Option<Bytes>, ApiError> {
         let idle_until = Instant::now() + self.timeout;
         loop {
             let whole_until = self.since + self.timeout + Duration::from_secs(self.came / MIN_BYTES_PER_S);
@@ -106,23 +123,26 @@ impl BodyReader {
         })
     }
 
-    /// The whole body.
+    /// The whole body, if the caller's token is still valid when it is complete. Until then it is read in any case, so that
+    /// the client is not cut off before it reads why it was refused.
     pub async fn whole(mut self) -> Result<Bytes, ApiError> {
         let announced = self.body.size_hint().lower();
         if announced > self.max_bytes as u64 {
             return Err(self.too_large());
         }
-        self.gather(announced as usize).await?.ok_or_else(|| self.too_large())
+        let whole = self.gather(announced as usize).await?.ok_or_else(|| self.too_large())?;
+        self.check_token()?;
+        Ok(whole)
     }
 
     /// The whole body, or `None` if it is too large. Then nothing of it is kept.
     async fn gather(&mut self, announced: usize) -> Result<Option<Bytes>, ApiError> {
-        let Some(first) = self.next().await? else { return Ok(Some(Bytes::new())) };
+        let Some(first) = self.receive().await? else { return Ok(Some(Bytes::new())) };
         if first.len() > self.max_bytes {
             return Ok(None);
         }
         // Many bodies arrive in one piece, which is used as it is.
-        let Some(second) = self.next().await? else { return Ok(Some(first)) };
+        let Some(second) = self.receive().await? else { return Ok(Some(first)) };
         let mut whole = Gathered::expecting(announced);
         whole.push(&first);
         // What was received is released before more is awaited: each part holds all of the buffer that it came in.
@@ -134,7 +154,7 @@ impl BodyReader {
             }
             whole.push(&data);
             drop(data);
-            next = self.next().await?;
+            next = self.receive().await?;
         }
         Ok(Some(whole.take()))
     }
@@ -194,6 +214,7 @@ mod tests {
         let memory = Memory::new(8 << 20);
         BodyReader {
             body: Body::from_stream(parts),
+            caller: Caller::anyone(),
             received: Received::new(&memory),
             memory,
             timeout: TIMEOUT,

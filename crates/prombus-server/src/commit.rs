@@ -8,7 +8,7 @@ use crate::rate::ConnectionRate;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use prombus_core::document::{self, RESERVED};
+use prombus_core::document::WriteError;
 use prombus_core::{Append, CommitError, DocumentWrite, Json, JsonError, TopicName, WriteOp};
 use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, LeaseOf};
 use prombus_engine::groups::{LeaseToken, MAX_BATCH};
@@ -182,9 +182,9 @@ fn parse_write(write: &WriteRequest<'_>, body: &Bytes) -> Result<DocumentWrite, 
     let named = DocumentWrite::new(&write.collection, &*write.key, WriteOp::Delete);
     named.check_names()?;
     let op = match (write.set, write.merge, write.inc, write.delete) {
-        (Some(set), None, None, None) => WriteOp::Set(object("set", set, body)?),
-        (None, Some(merge), None, None) => WriteOp::Merge(object("merge", merge, body)?),
-        (None, None, Some(inc), None) => WriteOp::Inc(object("inc", inc, body)?),
+        (Some(set), None, None, None) => operation(("set", WriteOp::set), set, body)?,
+        (None, Some(merge), None, None) => operation(("merge", WriteOp::merge), merge, body)?,
+        (None, None, Some(inc), None) => operation(("inc", WriteOp::inc), inc, body)?,
         (None, None, None, Some(delete)) if delete.get() == "true" => WriteOp::Delete,
         (None, None, None, Some(_)) => return Err("delete must be true".into()),
         _ => return Err("it needs exactly one of set, merge, inc and delete".into()),
@@ -192,34 +192,39 @@ fn parse_write(write: &WriteRequest<'_>, body: &Bytes) -> Result<DocumentWrite, 
     Ok(DocumentWrite { op, if_version: write.if_version, ..named })
 }
 
-/// An object as documents hold it.
-fn object(name: &str, raw: &RawValue, body: &Bytes) -> Result<Json, String> {
+/// What makes an operation of an object, and its name.
+type Operation = (&'static str, fn(Value) -> Result<WriteOp, WriteError>);
+
+fn operation((name, make): Operation, raw: &RawValue, body: &Bytes) -> Result<WriteOp, String> {
     let bad = |what: &dyn std::fmt::Display| format!("{name}: {what}");
     let json = Json::from_raw(raw, body).map_err(|error: JsonError| bad(&error))?;
     if json.as_bytes().first() != Some(&b'{') {
         return Err(bad(&"it must be an object"));
     }
+    if name == "inc" {
+        check_amounts(raw).map_err(|error| bad(&error))?;
+    }
     // It is JSON, so all that can be wrong is a number that is too great, or that it is too deep.
     let value = json.to_value().map_err(|error| match error.to_string() {
-        text if text.starts_with("number out of range") => bad(&document::WriteError::NumberOutOfRange),
+        text if text.starts_with("number out of range") => bad(&WriteError::NumberOutOfRange),
         text => bad(&text),
     })?;
-    if name != "set"
-        && let Some(reserved) = RESERVED.iter().find(|reserved| value.get(**reserved).is_some())
-    {
-        return Err(bad(&document::WriteError::Reserved((*reserved).to_owned())));
-    }
-    let fields = match value {
-        // An integer that is too great for a document is still added as one, or refused.
-        Value::Object(amounts) if name == "inc" => amounts,
-        value => document::normal(value).map_err(|error| bad(&error))?,
+    make(value).map_err(|error| bad(&error))
+}
+
+/// Refuses an amount that is written as an integer and is none of 64 bits: as a double, it would turn a counter into one, which
+/// later increments no longer change.
+fn check_amounts(raw: &RawValue) -> Result<(), WriteError> {
+    let Ok(amounts) = serde_json::from_str::<BTreeMap<String, &RawValue>>(raw.get()) else { return Ok(()) };
+    let is_out_of_range = |text: &str| {
+        text.strip_prefix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit())
+            && text.parse::<i64>().is_err()
+            && text.parse::<u64>().is_err()
     };
-    if name == "inc"
-        && let Some((field, _)) = fields.iter().find(|(_, amount)| !amount.is_number())
-    {
-        return Err(bad(&document::WriteError::NotANumber(field.clone())));
+    match amounts.into_iter().find(|(_, amount)| is_out_of_range(amount.get())) {
+        Some((field, _)) => Err(WriteError::SumOutOfRange(field)),
+        None => Ok(()),
     }
-    Ok(Json::from_value(&Value::Object(fields)))
 }
 
 /// What a commit has taken from the rates of its topics.

@@ -7,8 +7,8 @@ use crate::metrics::Metrics;
 use crate::rate::TopicRates;
 use crate::request_guard;
 use crate::routes::{
-    backups, collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, snapshots,
-    states, topics,
+    backups, collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, schemas,
+    snapshots, states, topics,
 };
 use crate::scrapes::Scrapes;
 use crate::serve;
@@ -310,6 +310,28 @@ const ROUTES: &[Route] = &[
         "/v1/projections/{name}/rebuild",
         || post(projections::rebuild),
         &[(Method::POST, ADMIN_SOMEWHERE)],
+    ),
+    route("/v1/schemas", || get(schemas::list), &[(Method::GET, Need::Token)]),
+    route(
+        "/v1/schemas/{topic}",
+        || get(schemas::show).post(schemas::register),
+        &[(Method::GET, Need::SeeTopic), (Method::POST, ADMIN)],
+    ),
+    route("/v1/schemas/{topic}/check", || post(schemas::check), &[(Method::POST, Need::SeeTopic)]),
+    route(
+        "/v1/schemas/{topic}/versions/{version}",
+        || get(schemas::show_version),
+        &[(Method::GET, Need::SeeTopic)],
+    ),
+    route(
+        "/v1/schemas/{topic}/versions/{version}/example",
+        || get(schemas::example),
+        &[(Method::GET, Need::SeeTopic)],
+    ),
+    route(
+        "/v1/schemas/{topic}/upcasters/{from}",
+        || get(schemas::show_upcaster).put(schemas::put_upcaster).delete(schemas::delete_upcaster),
+        &[(Method::GET, Need::SeeTopic), (Method::PUT, ADMIN), (Method::DELETE, ADMIN)],
     ),
     route("/v1/backups", || post(backups::begin), &[(Method::POST, ADMIN_OF_ALL)]),
     route("/v1/backups/{id}", || delete(backups::end), &[(Method::DELETE, ADMIN_OF_ALL)]),

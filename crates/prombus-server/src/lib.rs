@@ -36,5 +36,6 @@ pub use auth::{
 };
 pub use gateway::{Gateway, GatewayOptions};
 pub use pattern::stands_for;
+pub use serve::{accept, end_connections};
 pub use stall_guard::StallGuard;
 pub use tls::TlsFiles;

@@ -10,6 +10,7 @@
 
 mod standing;
 
+use crate::body::MIN_BYTES_PER_S;
 use crate::error::ApiError;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
@@ -19,8 +20,8 @@ use prombus_engine::Cost;
 use prombus_engine::groups::PullTurns;
 pub(crate) use standing::Standing;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
@@ -348,8 +349,8 @@ pub(crate) struct Received(Arc<Connection>);
 struct Connection {
     memory: Memory,
     taken: Mutex<Taken>,
-    /// Whether the connection carries frames instead of requests.
-    frames: AtomicBool,
+    /// How long a frame may take, if the connection carries frames instead of requests.
+    frames: OnceLock<Duration>,
     /// Whether a request whose headers have arrived is being handled.
     in_request: AtomicBool,
 }
@@ -377,9 +378,22 @@ impl Received {
         Self(Arc::new(Connection { memory: memory.clone(), taken, frames, in_request }))
     }
 
-    /// From here on the connection carries frames.
-    pub fn is_of_frames(&self) {
-        self.0.frames.store(true, Ordering::Release);
+    /// From here on the connection carries frames, each of which may take `timeout`, and longer if it is large.
+    pub fn is_of_frames(&self, timeout: Duration) {
+        // It is said once.
+        let _ = self.0.frames.set(timeout);
+    }
+
+    /// How long a frame may stall, if the connection carries frames.
+    pub fn frame_timeout(&self) -> Option<Duration> {
+        self.0.frames.get().copied()
+    }
+
+    /// How long a large frame that has not arrived as a whole may have taken so far, as a body of a request may.
+    pub fn time_for_frame(&self) -> Option<Duration> {
+        let timeout = self.frame_timeout()?;
+        let came = self.0.taken.lock().came;
+        (came > SMALL_BYTES).then(|| timeout + Duration::from_secs(came as u64 / MIN_BYTES_PER_S))
     }
 
     /// The headers of a request have arrived; its handler takes care of the body.
@@ -393,13 +407,14 @@ impl Received {
         self.0.in_request.store(false, Ordering::Release);
     }
 
-    /// What is read into, at most: of a body one buffer is filled while another one is on its way to whoever takes it.
+    /// What is read into, at most: of a body one buffer is filled while another one is on its way to whoever takes it. A
+    /// message in fragments is there twice, as it was read and as far as it is put together.
     fn buffers(&self) -> usize {
-        if self.brings_frames() { MAX_READ_BYTES } else { 2 * MAX_READ_BYTES }
+        if self.brings_frames() { usize::MAX } else { 2 * MAX_READ_BYTES }
     }
 
     fn brings_frames(&self) -> bool {
-        self.0.frames.load(Ordering::Acquire)
+        self.0.frames.get().is_some()
     }
 
     /// Whether only the connection itself handles what has arrived: frames, and headers of requests.

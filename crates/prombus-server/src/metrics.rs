@@ -172,6 +172,17 @@ pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     text.0
 }
 
+/// The metrics of schemas. A topic that has some is there before anything violates them.
+pub(crate) fn schemas_text(violations: &BTreeMap<TopicName, u64>) -> String {
+    let mut text = Text(String::new());
+    let help = "Events that violated the schema of their topic, whether they were refused or taken.";
+    text.family("schema_violations_total", "counter", help);
+    for (topic, count) in violations {
+        text.sample("schema_violations_total", &[("topic", topic.as_str())], count);
+    }
+    text.0
+}
+
 /// What was given up of a partition.
 pub(crate) struct KeptSample {
     pub topic: TopicName,

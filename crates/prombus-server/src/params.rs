@@ -1,6 +1,8 @@
 //! Query parameters: decoded, each taken by its name in either spelling, and none ignored.
 
 use crate::error::ApiError;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use percent_encoding::percent_decode;
 use prombus_core::{Partition, time};
 use prombus_wire::spelling::{given_twice, is_other_spelling};
@@ -51,6 +53,15 @@ impl Params {
         }
     }
 
+    /// Whether something is so, which may be said once.
+    pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
+        match self.one(name)?.as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => Err(ApiError::bad_request(format!("{name} must be true or false, not {other:?}"))),
+        }
+    }
+
     /// A point in time that may be given once, in epoch milliseconds.
     pub fn time(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.one(name)? else { return Ok(None) };
@@ -94,6 +105,18 @@ impl Params {
             "unknown query parameter: {}; known here: {known}",
             names.join(", ")
         )))
+    }
+}
+
+/// Refuses a request with query parameters.
+pub(crate) struct NoParams;
+
+impl<S: Send + Sync> FromRequestParts<S> for NoParams {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        Params::parse(parts.uri.query())?.done("none")?;
+        Ok(Self)
     }
 }
 

@@ -69,8 +69,8 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
             () = &mut shutdown => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
             _ = turned_away.join_next(), if !turned_away.is_empty() => {}
-            accepted = listener.accept(), if turned_away.len() < MAX_TURNED_AWAY => match accepted {
-                Ok((stream, _)) => match room.clone().try_acquire_owned() {
+            stream = accept(&listener), if turned_away.len() < MAX_TURNED_AWAY => {
+                match room.clone().try_acquire_owned() {
                     Ok(place) => {
                         let context = ConnectionContext {
                             router: router.clone(),
@@ -86,17 +86,29 @@ pub(crate) async fn serve<F: Future<Output = ()>>(
                     Err(_) => {
                         turned_away.spawn(turn_away(stream, no_room(options.max_connections)));
                     }
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    // Most likely too many open files: retrying at once would only burn a core.
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
-            },
+            }
         }
     }
     drop(listener);
     stop.send_replace(true);
+    end_connections(connections).await;
+}
+
+/// The next connection. What cannot be accepted is logged, and left.
+pub async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return stream,
+            Err(error) => tracing::warn!(%error, "a connection could not be accepted"),
+        }
+        // Most likely too many open files: retrying at once would only burn a core.
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// Waits for connections that were told to end, but not forever.
+pub async fn end_connections(mut connections: JoinSet<()>) {
     let all_ended = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(MAX_GOODBYE, all_ended).await.is_err() {
         tracing::warn!(

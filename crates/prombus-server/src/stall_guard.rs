@@ -2,7 +2,8 @@
 //!
 //! It wraps the bare socket, below TLS, HTTP and WebSockets, so it covers every kind of answer, and whatever an answer
 //! holds is released when its client is disconnected. For the same reason, incoming bytes are counted here. While memory
-//! is short, clients are waited for much less, and those with much in flight are not read from.
+//! is short, clients are waited for much less, and those with much in flight are not read from. A large WebSocket frame has
+//! the time that a body of a request has (see `body.rs`).
 
 use crate::memory::Received;
 use std::future::Future;
@@ -32,6 +33,9 @@ pub struct StallGuard<S> {
     waited: Duration,
     left: u64,
     reading: Wait,
+    /// How long a large frame has been on its way, and when that was last looked at.
+    frame_took: Duration,
+    looked: Option<Instant>,
     /// What has come, where memory is shared with others.
     received: Option<Received>,
 }
@@ -75,12 +79,26 @@ impl<S> StallGuard<S> {
     pub fn new(stream: S, patience: Duration) -> Self {
         let (waited, left) = (Duration::ZERO, 0);
         let (writing, reading) = Default::default();
-        Self { stream, patience, writing, waited, left, reading, received: None }
+        let (frame_took, looked) = Default::default();
+        Self { stream, patience, writing, waited, left, reading, frame_took, looked, received: None }
     }
 
     /// The same for a connection that shares memory with others: what comes is counted in `received`.
     pub(crate) fn sharing(self, received: Received) -> Self {
         Self { received: Some(received), ..self }
+    }
+
+    /// Whether a large frame has been on its way for too long. Only time in which it was read counts: the hub itself may
+    /// have been too busy for it.
+    fn frame_is_late(&mut self) -> bool {
+        let Some(time) = self.received.as_ref().and_then(Received::time_for_frame) else {
+            (self.frame_took, self.looked) = Default::default();
+            return false;
+        };
+        let now = Instant::now();
+        let since = self.looked.replace(now).map_or(Duration::ZERO, |looked| now - looked);
+        self.frame_took += since.min(2 * LOOK_EVERY);
+        self.frame_took > time
     }
 
     /// The outcome of a write: one that waits counts from its first moment, and any byte that goes out ends the wait.
@@ -116,6 +134,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.frame_is_late() {
+            tracing::debug!(
+                "disconnecting a client whose frame comes too slowly: see limits.body_timeout_ms"
+            );
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the frame comes too slowly")));
+        }
         let Self { stream, reading, received, .. } = &mut *self;
         let Some(received) = received else { return Pin::new(stream).poll_read(cx, buffer) };
         let before = buffer.filled().len();
@@ -129,11 +153,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
         }
         // Whether the client sends nothing or nothing is taken from it: it holds what others wait for. A request whose
         // head has come is refused by itself, or has come as a whole and is in flight.
-        let patience =
-            || (received.is_unattended() && received.memory_is_short()).then_some(SHORT_READ_PATIENCE);
+        let patience = || match received.is_unattended() && received.memory_is_short() {
+            true => Some(SHORT_READ_PATIENCE),
+            false => received.frame_timeout(),
+        };
         reading.poll(cx, patience).map(|()| {
-            tracing::debug!("disconnecting a client with much in flight, because memory is short");
-            Err(io::Error::new(io::ErrorKind::TimedOut, "there is no memory for what the client sends"))
+            tracing::debug!(
+                "disconnecting a client that sends no more of a large frame for limits.body_timeout_ms, or for a few seconds while memory is short"
+            );
+            Err(io::Error::new(io::ErrorKind::TimedOut, "nothing more comes of what the client sends"))
         })
     }
 }
@@ -170,7 +198,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{MAX_READ_BYTES, Memory};
+    use crate::body::MIN_BYTES_PER_S;
+    use crate::memory::Memory;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     const PATIENCE: Duration = Duration::from_secs(60);
@@ -205,13 +234,15 @@ mod tests {
     }
 
     const MUCH: usize = 1 << 20;
+    const FRAME_TIME: Duration = Duration::from_secs(600);
 
-    /// A connection that has received much of a frame, and memory that has room for nothing else.
-    async fn with_much_received()
-    -> (StallGuard<tokio::io::DuplexStream>, tokio::io::DuplexStream, Memory, Received) {
-        let memory = Memory::new(MUCH + MAX_READ_BYTES);
+    /// A connection that has received much of a frame, and memory that has room for it and `spare` bytes.
+    async fn with_much_received(
+        spare: usize,
+    ) -> (StallGuard<tokio::io::DuplexStream>, tokio::io::DuplexStream, Memory, Received) {
+        let memory = Memory::new(2 * MUCH + spare);
         let received = Received::new(&memory);
-        received.is_of_frames();
+        received.is_of_frames(FRAME_TIME);
         let (near, mut far) = duplex(2 * MUCH);
         let mut near = StallGuard::new(near, PATIENCE).sharing(received.clone());
         far.write_all(&vec![7; MUCH]).await.unwrap();
@@ -221,12 +252,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn while_memory_is_short_nobody_is_waited_for_who_holds_it() {
-        let (mut near, _far, memory, received) = with_much_received().await;
+        let (mut near, _far, memory, received) = with_much_received(0).await;
         // It holds much, and there is room for it: a client may think for as long as it likes.
         let wait = PATIENCE * 2;
         assert!(tokio::time::timeout(wait, near.read_u8()).await.is_err());
-        assert_eq!(memory.used(), MUCH + MAX_READ_BYTES, "with what it was read into");
-        let others = memory.charge(MUCH + MAX_READ_BYTES + 1);
+        assert_eq!(memory.used(), 2 * MUCH, "with what it was read into");
+        let others = memory.charge(2 * MUCH + 1);
         assert_eq!(near.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         // What was dealt with counts no more, and so a client that holds nothing is waited for.
         received.is_dealt_with();
@@ -236,6 +267,42 @@ mod tests {
         let begun = Instant::now();
         assert_eq!(near.write_u8(7).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(begun.elapsed(), SHORT_PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_frame_that_drips_is_given_up_however_much_memory_there_is() {
+        let (mut near, mut far, memory, received) = with_much_received(MUCH).await;
+        let allowed = FRAME_TIME + Duration::from_secs(MUCH as u64 / MIN_BYTES_PER_S);
+        let dripping = tokio::spawn(async move {
+            while far.write_u8(7).await.is_ok() {
+                // How slowly it comes is what is tested; the clock is held.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        });
+        let begun = Instant::now();
+        let error = loop {
+            if let Err(error) = near.read_u8().await {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let took = begun.elapsed();
+        assert!(took >= allowed && took < allowed + FRAME_TIME, "{took:?}");
+        assert!(!memory.is_short());
+        // One that has come as a whole is nothing to wait for.
+        received.is_dealt_with();
+        near.read_u8().await.unwrap();
+        drop(near);
+        dripping.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_large_frame_of_which_no_more_comes_is_given_up() {
+        let (mut near, _far, memory, _received) = with_much_received(0).await;
+        let begun = Instant::now();
+        assert_eq!(near.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed(), FRAME_TIME);
+        assert!(!memory.is_short());
     }
 
     #[tokio::test(start_paused = true)]
@@ -261,7 +328,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_was_not_read_from_goes_on_when_there_is_room() {
-        let (mut near, mut far, memory, _) = with_much_received().await;
+        let (mut near, mut far, memory, _) = with_much_received(0).await;
         far.write_u8(7).await.unwrap();
         let others = memory.charge(MUCH);
         assert!(tokio::time::timeout(SHORT_READ_PATIENCE / 2, near.read_u8()).await.is_err());

@@ -36,10 +36,13 @@ pub trait Disk: Send + Sync {
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Makes the names in a folder durable. After a failure, it is unknown which of them are.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Locks a folder against other processes for as long as the guard lives; `None` if someone else holds the lock. It
-    /// is on the folder itself: it moves with the folder, and survives changes to the files in it.
+    /// Locks a data folder against other processes for as long as the guard lives; `None` if someone else holds the lock.
+    /// It is on the folder itself, and beside that on the file `LOCK` in it.
     /// [`io::ErrorKind::Unsupported`] where nothing would keep others out.
     fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
+    /// Locks a folder itself, in the same way: the lock moves with the folder, survives changes to the files in it, and
+    /// holds by whichever link the folder is reached. [`io::ErrorKind::Unsupported`] where only files can be locked.
+    fn lock_folder(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>>;
     /// How many bytes are free.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
 }
@@ -237,14 +240,12 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
-        let folder = self.open_dir(dir)?;
-        match try_lock(&folder, lock) {
-            Ok(true) => {}
-            Ok(false) => return Ok(None),
+        let folder = match self.lock_folder(dir, lock) {
+            Ok(None) => return Ok(None),
             // Some network file systems only lock files.
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
-            Err(error) => return Err(error),
-        }
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+            locked => locked?,
+        };
         // For builds that do not lock the folder itself.
         let path = dir.join(LOCK);
         let file = match lock {
@@ -262,6 +263,11 @@ impl Disk for RealDisk {
             }
             locked => locked.map(|_| Some(Box::new((folder, file)) as Box<dyn Any + Send + Sync>)),
         }
+    }
+
+    fn lock_folder(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        let folder = self.open_dir(dir)?;
+        Ok(try_lock(&folder, lock)?.then(|| Box::new(folder) as _))
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {

@@ -14,6 +14,8 @@ pub const FORMAT: &str = "FORMAT";
 pub const LOCK: &str = "LOCK";
 /// The file that makes a folder a backup.
 pub const BACKUP: &str = "BACKUP";
+/// The file of zeros that keeps room back for cleaning.
+pub const RESERVE: &str = "RESERVE";
 /// How the name of a file ends that is being written.
 pub const UNFINISHED: &str = ".tmp";
 
@@ -26,6 +28,8 @@ pub enum FileKind {
     Lock,
     /// It says which files are a backup.
     Backup,
+    /// It keeps room back, and holds nothing.
+    Reserve,
     /// A part of the journal.
     Part(PartName),
     /// The index of a part.
@@ -51,6 +55,7 @@ impl FileKind {
                 FORMAT => Self::Format,
                 LOCK => Self::Lock,
                 BACKUP => Self::Backup,
+                RESERVE => Self::Reserve,
                 _ => return None,
             },
             (JOURNAL, Some((_, "part"))) => Self::Part(part_of(file)?),
@@ -69,6 +74,7 @@ impl FileKind {
             Self::Format => return FORMAT.to_owned(),
             Self::Lock => return LOCK.to_owned(),
             Self::Backup => return BACKUP.to_owned(),
+            Self::Reserve => return RESERVE.to_owned(),
             Self::Unfinished => return String::new(),
             Self::Part(part) => part_path(here, part),
             Self::Index(part) => index_path(here, part),
@@ -80,7 +86,7 @@ impl FileKind {
 
     /// Whether it is part of what a hub stores, and thus of a backup.
     pub fn is_content(self) -> bool {
-        !matches!(self, Self::Lock | Self::Backup | Self::Unfinished)
+        !matches!(self, Self::Lock | Self::Backup | Self::Reserve | Self::Unfinished)
     }
 }
 
@@ -102,6 +108,7 @@ mod tests {
             "FORMAT",
             "LOCK",
             "BACKUP",
+            "RESERVE",
             "journal/0000000001.part",
             "journal/0000000001-0000000002.part",
             "journal/0000000001.index",

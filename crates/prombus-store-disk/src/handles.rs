@@ -276,6 +276,10 @@ impl Disk for FewHandles {
         self.0.disk.lock(dir, lock)
     }
 
+    fn lock_folder(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.0.disk.lock_folder(dir, lock)
+    }
+
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         self.0.disk.free_bytes(dir)
     }

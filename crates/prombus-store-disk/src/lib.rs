@@ -17,6 +17,7 @@ mod journal;
 mod paged;
 mod read;
 mod recovery;
+mod reserve;
 mod shared;
 mod state;
 mod store;

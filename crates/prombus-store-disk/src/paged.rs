@@ -132,19 +132,42 @@ impl PagedFile {
     /// `len` bytes of content from `at`.
     pub fn read(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut content = Vec::with_capacity(len);
-        let mut pages = [0; READ_PAGES * PAGE];
+        let mut bytes = Vec::new();
         while content.len() < len {
             let next = at + content.len() as u64;
-            let (first, skip) = (next / CONTENT as u64, (next % CONTENT as u64) as usize);
-            let wanted = (skip + len - content.len()).div_ceil(CONTENT).min(READ_PAGES);
-            self.read_pages(first + 1, &mut pages[..wanted * PAGE])?;
-            for (n, page) in pages[..wanted * PAGE].chunks_exact(PAGE).enumerate() {
+            let (page, skip) = (next / CONTENT as u64 + 1, (next % CONTENT as u64) as usize);
+            let left = len - content.len();
+            let pages = (skip + left).div_ceil(CONTENT).min(READ_PAGES);
+            // Of pages that were verified before, only what is asked for is read. The last one ends where that does.
+            let is_verified = (page..page + pages as u64).all(|page| self.is_verified(page));
+            let range = match is_verified {
+                true => skip..PAGE * (pages - 1) + (skip + left - CONTENT * (pages - 1)).min(CONTENT),
+                false => 0..PAGE * pages,
+            };
+            if is_verified && pages == 1 {
+                let (start, at) = (content.len(), page * PAGE as u64 + range.start as u64);
+                content.resize(start + range.len(), 0);
+                read_exact(&*self.file, &mut content[start..], at)?;
+                continue;
+            }
+            bytes.resize(range.len(), 0);
+            if is_verified {
+                read_exact(&*self.file, &mut bytes, page * PAGE as u64 + range.start as u64)?;
+            } else {
+                self.read_pages(page, &mut bytes)?;
+            }
+            for n in 0..pages {
                 let from = if n == 0 { skip } else { 0 };
                 let to = CONTENT.min(from + len - content.len());
-                content.extend_from_slice(&page[from..to]);
+                content.extend_from_slice(&bytes[PAGE * n + from - range.start..PAGE * n + to - range.start]);
             }
         }
         Ok(content)
+    }
+
+    fn is_verified(&self, page: u64) -> bool {
+        let word = self.verified.get((page / 64) as usize);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) & 1 << (page % 64) != 0)
     }
 
     /// Verifies one page, whether or not it was verified before.
@@ -162,10 +185,9 @@ impl PagedFile {
         }
         read_exact(&*self.file, pages, first * PAGE as u64)?;
         for (page, bytes) in (first..).zip(pages.chunks_exact(PAGE)) {
-            let (word, bit) = (&self.verified[(page / 64) as usize], 1 << (page % 64));
-            if word.load(Ordering::Relaxed) & bit == 0 {
+            if !self.is_verified(page) {
                 check(page, bytes)?;
-                word.fetch_or(bit, Ordering::Relaxed);
+                self.verified[(page / 64) as usize].fetch_or(1 << (page % 64), Ordering::Relaxed);
             }
         }
         Ok(())
@@ -184,4 +206,37 @@ fn check(page: u64, bytes: &[u8]) -> io::Result<()> {
 /// An error about content that is not what was written.
 pub fn damaged(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, RealDisk};
+
+    /// Wherever a read starts and ends, and whether its pages were verified before or not.
+    #[test]
+    fn every_range_is_what_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("paged");
+        let written: Vec<u8> = (0..6 * CONTENT).map(|n| (n % 251) as u8).collect();
+        let mut out = PagedWriter::new(RealDisk::new().create(&path).unwrap());
+        out.write(&written).unwrap();
+        out.finish(b"head").unwrap();
+        let places = (0..=6).flat_map(|page| {
+            [-1, 0, 1, 2000]
+                .map(|at| (page * CONTENT as isize + at).clamp(0, written.len() as isize) as usize)
+        });
+        let places: Vec<usize> = places.collect();
+        let open = || PagedFile::open(RealDisk::new().open_to_read(&path).unwrap()).unwrap().0;
+        let warm = open();
+        for from in &places {
+            for to in places.iter().filter(|to| *to >= from) {
+                for file in [&warm, &warm, &open()] {
+                    let read = file.read(*from as u64, to - from).unwrap();
+                    assert!(read == written[*from..*to], "{from}..{to}");
+                }
+            }
+        }
+        assert!(warm.read(written.len() as u64, 1).is_err(), "there is nothing behind the end");
+    }
 }

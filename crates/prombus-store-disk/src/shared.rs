@@ -1,6 +1,7 @@
 //! What the writer, the housekeeper and all readers share.
 
 use crate::disk::Disk;
+use crate::reserve::{CleaningDisk, Reserve};
 use crate::state::checkpoints::Newest;
 use crate::state::rows::Target;
 use crate::state::view::View;
@@ -25,6 +26,8 @@ const STEP_BYTES: usize = 1 << 20;
 pub struct Shared {
     /// The disk.
     pub disk: Arc<dyn Disk>,
+    /// The same for what makes room, or is needed for that: it may use what is kept back.
+    pub cleaning_disk: CleaningDisk,
     /// The options.
     pub options: DiskOptions,
     /// Where the time comes from.
@@ -47,6 +50,8 @@ pub struct Shared {
     pub rewritten_bytes: AtomicU64,
     /// What of the journal is dead, as of when the rewriter last looked.
     pub dead_bytes: AtomicU64,
+    /// Whether space of dead events cannot be given back.
+    pub is_reclaiming_stuck: AtomicBool,
     /// Wakes the rewriter.
     rewriter: Mutex<Option<SyncSender<()>>>,
     /// Who waits until what was forgotten is erased; absent once nobody does that any more.
@@ -87,8 +92,10 @@ impl Shared {
     /// The state of a store that was just opened.
     pub fn new(disk: Arc<dyn Disk>, options: DiskOptions, opened: Opened) -> Self {
         let Opened { view, next_table, checkpointed_part, has_names, rewriter, lock } = opened;
+        let reserve = Arc::new(Reserve::open(disk.clone(), &options.dir));
         Self {
             disk,
+            cleaning_disk: CleaningDisk(reserve),
             clock: options.clock.clone(),
             options,
             disk_full: AtomicBool::new(false),
@@ -102,6 +109,7 @@ impl Shared {
             reclaimed_bytes: AtomicU64::new(0),
             rewritten_bytes: AtomicU64::new(0),
             dead_bytes: AtomicU64::new(0),
+            is_reclaiming_stuck: AtomicBool::new(false),
             rewriter: Mutex::new(Some(rewriter)),
             erasures: Mutex::new(Some(Vec::new())),
             has_names: AtomicBool::new(has_names),
@@ -185,6 +193,29 @@ impl Shared {
         match full {
             true => tracing::error!("the disk is full: events are refused until there is room again"),
             false => tracing::info!("there is room on the disk again"),
+        }
+    }
+
+    /// Keeps room back for cleaning, as far as there is some.
+    pub fn keep_room_back(&self) {
+        let journal = self.view().parts.iter().map(|part| part.disk_bytes()).sum::<u64>();
+        let most = self.options.cleaning_room().min(journal);
+        if let Err(error) = self.cleaning_disk.0.top_up(journal, most) {
+            tracing::debug!(%error, "no room can be kept back for cleaning");
+        }
+    }
+
+    /// Records why space of dead events cannot be given back, if so; changes are logged.
+    pub fn set_reclaiming_stuck(&self, why: Option<&CommitError>) {
+        if self.is_reclaiming_stuck.swap(why.is_some(), Ordering::Relaxed) == why.is_some() {
+            return;
+        }
+        match why {
+            Some(CommitError::NoRoom) => tracing::error!(
+                "the disk is so full that not even space of dead events can be given back: make room"
+            ),
+            Some(error) => tracing::warn!(%error, "space of dead events cannot be given back yet"),
+            None => tracing::info!("space of dead events is given back again"),
         }
     }
 

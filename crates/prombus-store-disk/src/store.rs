@@ -14,10 +14,10 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use prombus_core::{
-    Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document,
-    DocumentWrite, Documents, Event, EventLog, Find, Found, HeldCopy, HistoryRequest, IdMaker, Kept, Offset,
-    Page, Partition, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket,
-    TopicName, TopicRef, TopicState, TsRequest, Watched,
+    Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document, Documents,
+    Event, EventLog, Find, Found, HeldCopy, HistoryRequest, IdMaker, Kept, Offset, Page, Partition,
+    ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef,
+    TopicState, TsRequest, Watched,
 };
 use rustix::process::Resource;
 use std::path::{Path, PathBuf};
@@ -102,6 +102,12 @@ impl DiskOptions {
     pub(crate) fn headroom_for_deletes(&self) -> u64 {
         MAX_HEADROOM.min(self.part_bytes / 2)
     }
+
+    /// Space that only cleaning may use, so that it can make room on a full disk: for what is left of a part that is
+    /// mostly dead, and its index.
+    pub(crate) fn cleaning_room(&self) -> u64 {
+        self.part_bytes / 4 * 3
+    }
 }
 
 /// The embedded store.
@@ -134,6 +140,7 @@ impl DiskStore {
         let (checkpointed_part, has_names) = (kept.oldest_part(), kept.have_names());
         let opened = Opened { view, next_table, checkpointed_part, has_names, rewriter, lock };
         let shared = Arc::new(Shared::new(disk, options, opened));
+        shared.keep_room_back();
         let (queue, commits) = mpsc::channel();
         let (chores, housekeeping) = mpsc::sync_channel(MAX_WAITING);
         let start = housekeeper::Start {
@@ -207,8 +214,18 @@ impl DiskStore {
         if view.rows.are_few_and_in_memory() {
             return look(&view.rows, &state);
         }
-        let looked = tokio::task::spawn_blocking(move || look(&view.rows, &state));
-        looked.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
+        beside(move || look(&view.rows, &state)).await
+    }
+
+    /// Goes over events: on a thread of its own where that reaches back to parts that are full, because those may have to
+    /// come from the disk first, and a slow one must not keep other tasks waiting.
+    async fn go_back<T: Send + 'static>(
+        &self,
+        reaches_back: impl FnOnce(&ReadView) -> bool,
+        look: impl FnOnce(&ReadView) -> Result<T, ReadError> + Send + 'static,
+    ) -> Result<T, ReadError> {
+        let view = self.snapshot();
+        if reaches_back(&view) { beside(move || look(&view)).await } else { look(&view) }
     }
 
     fn unavailable(&self) -> CommitError {
@@ -240,6 +257,14 @@ impl DiskStore {
             }
         }
     }
+}
+
+/// Reads beside the runtime, to its end even if nobody waits for it any more.
+async fn beside<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
+) -> Result<T, ReadError> {
+    let read = tokio::task::spawn_blocking(read).await;
+    read.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
 }
 
 /// Says that the store accepts no more commits when the writer is gone, for whatever reason.
@@ -281,9 +306,7 @@ impl Drop for DiskStore {
 #[async_trait]
 impl EventLog for DiskStore {
     async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
-        let events = commit.events.iter().map(|append| append.event.size()).sum::<usize>();
-        let size = (events + commit.documents.iter().map(DocumentWrite::size).sum::<usize>()) / 1024;
-        let share = u32::try_from(size).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
+        let share = u32::try_from(commit.size() / 1024).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
         if !self.tell(Message::Commit(Job { work: Work::Commit(commit), answer, permit: Some(permit) })) {
@@ -296,7 +319,8 @@ impl EventLog for DiskStore {
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
-        self.snapshot().read(&request)
+        let (topic, at) = (request.topic.clone(), (request.partition, request.from));
+        self.go_back(|view| view.reaches_back(&topic, at), move |view| view.read(&request)).await
     }
 
     async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
@@ -304,7 +328,7 @@ impl EventLog for DiskStore {
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
-        self.snapshot().offset_at(&request)
+        self.go_back(ReadView::has_full_parts, move |view| view.offset_at(&request)).await
     }
 
     async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
@@ -325,7 +349,7 @@ impl EventLog for DiskStore {
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
-        self.snapshot().history(&request)
+        self.go_back(ReadView::has_full_parts, move |view| view.history(&request)).await
     }
 
     async fn erase(&self) -> Result<(), CommitError> {
@@ -391,6 +415,7 @@ impl EventLog for DiskStore {
                 ("reclaimed_bytes", self.shared.reclaimed_bytes.load(Ordering::Relaxed)),
                 ("rewritten_bytes", self.shared.rewritten_bytes.load(Ordering::Relaxed)),
                 ("dead_bytes", self.shared.dead_bytes.load(Ordering::Relaxed)),
+                ("reclaiming_stuck", self.shared.is_reclaiming_stuck.load(Ordering::Relaxed).into()),
             ],
             flushes: self.shared.flushes.clone(),
         }

@@ -3,8 +3,7 @@
 use bytes::Bytes;
 use prombus_core::collection::{Base, Drafted, Drafts, IndexState, Written};
 use prombus_core::{
-    CollectionConfig, CollectionState, CommitError, CommitLimits, ConfigChange, DocumentWrite, ReadError,
-    ResultBytes,
+    CollectionConfig, CollectionState, CommitError, CommitLimits, DocumentWrite, ReadError, ResultBytes,
 };
 use prombus_rows::{DocumentRow, IndexStep, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
@@ -57,7 +56,7 @@ pub struct Staged {
     states: BTreeMap<Arc<str>, Option<CollectionState>>,
     rows: BTreeMap<Bytes, Option<Bytes>>,
     dropped: Vec<u32>,
-    next_number: u32,
+    pub next_number: u32,
 }
 
 /// The rows as they would be.
@@ -85,60 +84,44 @@ impl Staged {
         Self { next_number: collections.next_number, ..Self::default() }
     }
 
-    fn state(&self, old: &Collections, name: &str) -> Option<CollectionState> {
+    /// The collection of that name, as it would be.
+    pub fn state<'a>(&'a self, old: &'a Collections, name: &str) -> Option<&'a CollectionState> {
         match self.states.get(name) {
-            Some(staged) => staged.clone(),
-            None => old.states.get(name).cloned(),
+            Some(staged) => staged.as_ref(),
+            None => old.states.get(name),
         }
     }
 
-    fn make(
-        &mut self,
-        old: &Collections,
-        (name, config): (&Arc<str>, CollectionConfig),
-        limits: CommitLimits,
-    ) -> Result<CollectionState, CommitError> {
+    pub fn check_new(&self, old: &Collections, name: &str, limits: CommitLimits) -> Result<(), CommitError> {
         let is_left = |name: &&Arc<str>| !self.states.contains_key(*name);
         let staged = self.states.iter().filter(|(_, state)| state.is_some()).map(|(name, _)| name);
         let all = || old.states.keys().filter(is_left).chain(staged);
-        limits.check_new_collection(name, old.states.len() + self.states.len(), all)?;
-        let state = CollectionState::new(name.clone(), self.next_number, config);
-        self.next_number += 1;
-        Ok(state)
+        limits.check_new_collection(name, old.states.len() + self.states.len(), all)
     }
 
-    /// Changes a collection as a whole.
-    pub fn configure(
-        &mut self,
-        old: &Collections,
-        change: ConfigChange,
-        limits: CommitLimits,
-    ) -> Result<(), CommitError> {
-        match change {
-            ConfigChange::PutCollection { name, expect_revision, config } => {
-                let before = self.state(old, &name);
-                CollectionState::check_revision(before.as_ref(), &name, expect_revision)?;
-                let after = match before {
-                    None => self.make(old, (&name, config), limits)?,
-                    Some(before) => self.settle_indexes(old, &before, before.with_settings(config))?,
-                };
-                self.states.insert(name, Some(after));
+    /// Makes a collection, or replaces its settings.
+    pub fn put(&mut self, old: &Collections, after: CollectionState) -> Result<(), CommitError> {
+        let after = match self.state(old, &after.name).cloned() {
+            Some(before) => self.settle_indexes(old, &before, after)?,
+            None => {
+                self.next_number += 1;
+                after
             }
-            ConfigChange::DropCollection { name } => {
-                self.dropped.extend(self.state(old, &name).map(|state| state.number));
-                self.states.insert(name, None);
-            }
-            ConfigChange::SwapCollection { from, to } => {
-                let state = self.state(old, &from);
-                if let Some(renamed) = CollectionState::renamed(state.as_ref(), &from, &to)? {
-                    self.dropped.extend(self.state(old, &to).map(|replaced| replaced.number));
-                    self.states.insert(from, None);
-                    self.states.insert(to, Some(renamed));
-                }
-            }
-            _ => {}
-        }
+        };
+        self.states.insert(after.name.clone(), Some(after));
         Ok(())
+    }
+
+    pub fn delete(&mut self, old: &Collections, name: &Arc<str>) {
+        let number = self.state(old, name).map(|state| state.number);
+        self.dropped.extend(number);
+        self.states.insert(name.clone(), None);
+    }
+
+    pub fn rename(&mut self, old: &Collections, from: &Arc<str>, renamed: CollectionState) {
+        self.delete(old, &renamed.name);
+        self.states.insert(from.clone(), None);
+        self.states.insert(renamed.name.clone(), Some(renamed));
     }
 
     /// Makes new indexes at once, and removes the rows of those that are gone.
@@ -178,12 +161,13 @@ impl Staged {
         (drafts, bytes): (&mut Drafts<DocumentRow>, &mut ResultBytes),
     ) -> Result<u64, CommitError> {
         let write = &written.commit.documents[written.index];
-        let state = match self.state(old, &write.collection) {
+        let state = match self.state(old, &write.collection).cloned() {
             Some(state) => state,
             None => {
+                self.check_new(old, &write.collection, written.commit.limits)?;
                 let config = CollectionConfig::owned_by(&write.owner);
-                let state = self.make(old, (&write.collection, config), written.commit.limits)?;
-                self.states.insert(write.collection.clone(), Some(state.clone()));
+                let state = CollectionState::new(write.collection.clone(), self.next_number, config);
+                self.put(old, state.clone())?;
                 state
             }
         };
@@ -193,7 +177,7 @@ impl Staged {
 
     /// Puts what all writes to a document have made of it into the rows.
     pub fn put_document(&mut self, old: &Collections, write: &DocumentWrite, drafted: Drafted<DocumentRow>) {
-        let Some(mut state) = self.state(old, &write.collection) else { return };
+        let Some(mut state) = self.state(old, &write.collection).cloned() else { return };
         if let Some(change) = prombus_rows::replace(&mut state, drafted.slot, drafted.document.as_ref()) {
             self.rows.extend(change.rows());
         }

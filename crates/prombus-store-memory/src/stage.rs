@@ -4,14 +4,15 @@ use crate::collections::{self, Collections};
 use crate::state::{At, Published, State, Topic};
 use bytestring::ByteString;
 use prombus_core::collection::{Drafted, Drafts, Written};
-use prombus_core::staging::{self, Staging};
+use prombus_core::staging::{self, AppendOne, Staging};
 use prombus_core::{
-    Append, Appended, Bounds, Commit, CommitError, CommitLimits, ConfigChange, Cursor, CursorKey,
-    DocumentWrite, Durability, Event, Loss, Offset, Offsets, Partition, ResultBytes, TopicName, TopicNumber,
-    TopicRef, TopicState,
+    Append, Appended, Bounds, CollectionState, Commit, CommitError, CommitLimits, Cursor, CursorKey,
+    DocumentWrite, Durability, Event, Loss, Offset, Offsets, Partition, Placer, Remembered, ResultBytes,
+    TopicName, TopicNumber, TopicRef, TopicState,
 };
 use prombus_rows::DocumentRow;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// What a commit changes.
@@ -85,68 +86,6 @@ impl<'a> Stage<'a> {
         self.state.topics.get(&topic.name).filter(|old| old.state.number == topic.number)
     }
 
-    fn append(&mut self, (index, append): (usize, &Append)) -> Result<(Appended, Durability), CommitError> {
-        let missing = || CommitError::TopicNotFound(append.topic.clone());
-        let topic = self.topic(&append.topic).ok_or_else(missing)?.clone();
-        let durability = topic.config.durability;
-        let partition = self.state.placer.place(index, append, topic.config.partitions)?;
-        let new = &append.event;
-        if let Some(id) = new.id {
-            let first = match self.ids.get(&(topic.number, id)) {
-                Some(staged) => Some(Published::of(&self.changes.events[*staged])),
-                None => self.before(&topic).and_then(|old| old.ids.get(&id)?.last().copied()),
-            };
-            let answer =
-                |first: Published| first.remembered(new).answer(index, &topic, self.state.last_recorded_ts);
-            if let Some(answer) = first.map(answer).transpose()?.flatten() {
-                return Ok((answer, durability));
-            }
-        }
-        if let Some(expect) = append.expect {
-            let key = new.key.clone().unwrap_or_default();
-            let actual = match self.keys.get(&(topic.number, key.clone())) {
-                Some(staged) => Some(self.changes.events[*staged].id),
-                None => self.before(&topic).and_then(|old| self.latest(old, &key)).map(|event| event.id),
-            };
-            expect.check(index, actual)?;
-        }
-        let written = self.bounds(&topic, partition).next;
-        let next = self.ends.entry((topic.number, partition)).or_insert(written);
-        let offset = *next;
-        *next = offset.plus(1);
-        let appended = self.push(&topic, (partition, offset), append);
-        Ok((appended, durability))
-    }
-
-    /// Stages an event that was checked.
-    fn push(&mut self, topic: &TopicState, (partition, offset): At, append: &Append) -> Appended {
-        let recorded_ts = self.state.last_recorded_ts;
-        let new = append.event.clone();
-        let event = Event {
-            id: new.id.unwrap_or_else(|| self.state.ids.next(recorded_ts)),
-            ts: new.ts.unwrap_or(self.now_ms),
-            recorded_ts,
-            topic: topic.name.clone(),
-            key: new.key,
-            partition,
-            offset,
-            sid: new.sid,
-            headers: new.headers,
-            payload: new.payload,
-            caused_by: new.caused_by,
-            tags: new.tags,
-        }
-        .detached();
-        let at = self.changes.events.len();
-        self.ids.insert((topic.number, event.id), at);
-        if let Some(key) = &event.key {
-            self.keys.insert((topic.number, key.clone()), at);
-        }
-        let Event { id, ts, .. } = event;
-        self.changes.events.push(event);
-        Appended { id, partition, offset, ts, duplicate: false }
-    }
-
     /// The latest event of a key among what this commit leaves.
     fn latest<'t>(&self, old: &'t Topic, key: &str) -> Option<&'t Event> {
         let is_left = |at: &&At| !self.changes.given_up.iter().any(|given_up| given_up.has(old, **at));
@@ -156,6 +95,7 @@ impl<'a> Stage<'a> {
 
 impl Staging for Stage<'_> {
     type Row = DocumentRow;
+    type Appending<'a> = Vec<Appended>;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         match self.changes.topics.get(name) {
@@ -246,12 +186,30 @@ impl Staging for Stage<'_> {
         Ok(())
     }
 
-    fn configure_collection(
-        &mut self,
-        change: &ConfigChange,
-        limits: CommitLimits,
-    ) -> Result<(), CommitError> {
-        self.changes.collections.configure(&self.state.collections, change.clone(), limits)
+    fn collection(&self, name: &str) -> Option<&CollectionState> {
+        self.changes.collections.state(&self.state.collections, name)
+    }
+
+    fn next_collection(&self) -> u32 {
+        self.changes.collections.next_number
+    }
+
+    fn check_new_collection(&self, name: &str, limits: CommitLimits) -> Result<(), CommitError> {
+        self.changes.collections.check_new(&self.state.collections, name, limits)
+    }
+
+    fn put_collection(&mut self, collection: CollectionState) -> Result<(), CommitError> {
+        self.changes.collections.put(&self.state.collections, collection)
+    }
+
+    fn delete_collection(&mut self, name: &Arc<str>) -> Result<(), CommitError> {
+        self.changes.collections.delete(&self.state.collections, name);
+        Ok(())
+    }
+
+    fn rename_collection(&mut self, from: &Arc<str>, renamed: CollectionState) -> Result<(), CommitError> {
+        self.changes.collections.rename(&self.state.collections, from, renamed);
+        Ok(())
     }
 
     fn append_all(
@@ -262,11 +220,85 @@ impl Staging for Stage<'_> {
         let (mut all, mut durability) = (Vec::with_capacity(appends.len()), Durability::Interval);
         for (index, append) in appends.iter().enumerate() {
             staging::make_missing(self, &append.topic, commit)?;
-            let (appended, asked) = self.append((index, append))?;
-            all.push(appended);
-            durability = durability.max(asked);
+            let missing = || CommitError::TopicNotFound(append.topic.clone());
+            let topic = &self.topic(&append.topic).ok_or_else(missing)?.clone();
+            let first = staging::append(self, &AppendOne { index, append, topic }, &mut all)?;
+            all.extend(first);
+            durability = durability.max(topic.config.durability);
         }
         Ok((all, durability))
+    }
+
+    fn placer(&mut self) -> &mut Placer {
+        &mut self.state.placer
+    }
+
+    fn recorded_ts(&self) -> u64 {
+        self.state.last_recorded_ts
+    }
+
+    fn remembered(
+        &self,
+        one: &AppendOne<'_>,
+        _to: &mut Vec<Appended>,
+    ) -> Result<Option<Remembered>, CommitError> {
+        let (topic, new) = (one.topic, &one.append.event);
+        let Some(id) = new.id else { return Ok(None) };
+        let first = match self.ids.get(&(topic.number, id)) {
+            Some(staged) => Some(Published::of(&self.changes.events[*staged])),
+            None => self.before(topic).and_then(|old| old.ids.get(&id)?.last().copied()),
+        };
+        Ok(first.map(|first| first.remembered(new)))
+    }
+
+    fn latest_id(
+        &self,
+        topic: &TopicState,
+        key: &str,
+        _to: &Vec<Appended>,
+    ) -> Result<Option<Uuid>, CommitError> {
+        Ok(match self.keys.get(&(topic.number, key.into())) {
+            Some(staged) => Some(self.changes.events[*staged].id),
+            None => self.before(topic).and_then(|old| self.latest(old, key)).map(|event| event.id),
+        })
+    }
+
+    fn push(
+        &mut self,
+        one: &AppendOne<'_>,
+        partition: Partition,
+        to: &mut Vec<Appended>,
+    ) -> Result<(), CommitError> {
+        let topic = one.topic;
+        let written = self.bounds(topic, partition).next;
+        let next = self.ends.entry((topic.number, partition)).or_insert(written);
+        let offset = *next;
+        *next = offset.plus(1);
+        let recorded_ts = self.state.last_recorded_ts;
+        let new = one.append.event.clone();
+        let event = Event {
+            id: new.id.unwrap_or_else(|| self.state.ids.next(recorded_ts)),
+            ts: new.ts.unwrap_or(self.now_ms),
+            recorded_ts,
+            topic: topic.name.clone(),
+            key: new.key,
+            partition,
+            offset,
+            sid: new.sid,
+            headers: new.headers,
+            payload: new.payload,
+            caused_by: new.caused_by,
+            tags: new.tags,
+        }
+        .detached();
+        let at = self.changes.events.len();
+        self.ids.insert((topic.number, event.id), at);
+        if let Some(key) = &event.key {
+            self.keys.insert((topic.number, key.clone()), at);
+        }
+        to.push(Appended { id: event.id, partition, offset, ts: event.ts, duplicate: false });
+        self.changes.events.push(event);
+        Ok(())
     }
 
     fn draft(

@@ -25,6 +25,7 @@
 
 pub mod build;
 pub mod copies;
+mod forward_log;
 mod given;
 mod harness;
 pub mod homes;
@@ -39,6 +40,9 @@ pub mod sim_disk;
 pub mod state;
 mod subject;
 mod tasks;
+
+#[doc(hidden)]
+pub use {async_trait::async_trait, prombus_core as core, uuid::Uuid};
 
 pub use copies::CopiesSubject;
 pub use given::Given;

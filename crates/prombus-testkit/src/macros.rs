@@ -94,6 +94,7 @@ macro_rules! log_exact_conformance {
             a_topic_that_exists_cannot_be_made
             a_missing_topic_cannot_be_changed
             a_change_from_an_old_revision_is_refused
+            events_for_a_topic_as_it_was_are_refused
             of_equal_revisions_one_wins
             of_many_makers_one_wins
             no_topic_number_is_used_twice
@@ -137,6 +138,12 @@ macro_rules! log_exact_conformance {
             several_topics_change_as_a_whole_or_not_at_all
             a_commit_is_as_durable_as_its_strictest_topic
             several_topics_become_visible_at_once
+            a_copy_is_an_event_of_its_own
+            a_copy_makes_its_topic
+            a_duplicate_is_not_copied
+            copies_keep_the_order_of_the_first_ones
+            copies_happen_with_their_commit_or_not_at_all
+            copies_count_as_what_a_commit_makes
             what_is_forgotten_is_erased_and_nothing_else
             what_is_kept_of_a_forgotten_key_stays
             an_id_outlives_what_is_erased

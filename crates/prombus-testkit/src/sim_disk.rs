@@ -501,6 +501,11 @@ impl Disk for SimDisk {
         Ok(Some(Box::new(SimLock { disk: self.clone(), number })))
     }
 
+    /// A folder has one name here, and nothing in it is locked.
+    fn lock_folder(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.lock(dir, lock)
+    }
+
     fn free_bytes(&self, _: &Path) -> io::Result<u64> {
         self.look(self.life(), |state| {
             Ok(state.capacity.map_or(u64::MAX, |all| all.saturating_sub(state.used())))

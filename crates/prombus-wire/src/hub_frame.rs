@@ -5,6 +5,7 @@ use crate::group::{DeliveryContext, DeliveryRecord};
 use crate::text::Text;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use uuid::Uuid;
 
 /// Any frame of the hub. Which fields there are goes by `op`; fields that a client does not know are passed over.
 #[derive(Debug, Deserialize)]
@@ -40,8 +41,8 @@ pub struct HubFrame<'a> {
     #[serde(borrow, default)]
     pub durability: Option<Text<'a>>,
     /// The events of a publish of several, or of a commit.
-    #[serde(borrow, default)]
-    pub events: Option<Vec<PublishedFrame<'a>>>,
+    #[serde(default)]
+    pub events: Option<Vec<PublishedFrame>>,
     /// The versions of the documents that a commit has written, by collection and key.
     #[serde(default)]
     pub versions: Option<BTreeMap<String, BTreeMap<String, u64>>>,
@@ -59,12 +60,11 @@ pub struct HubFrame<'a> {
     pub partitions: Option<Vec<u32>>,
 }
 
-/// One event of a publish of several.
-#[derive(Debug, Deserialize)]
-pub struct PublishedFrame<'a> {
+/// Where one event of a publish is.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct PublishedFrame {
     /// Its id.
-    #[serde(borrow)]
-    pub id: Text<'a>,
+    pub id: Uuid,
     /// Its partition.
     pub partition: u32,
     /// Its place in the partition.
@@ -90,7 +90,7 @@ mod tests {
         );
         assert_eq!((&*one.op, one.corr.as_deref(), one.offset), ("OK", Some("7"), Some(2)));
         let many = parse(
-            r#"{"op":"OK","corr":"8","events":[{"id":"i","partition":1,"offset":2,"ts":3,"duplicate":true}]}"#,
+            r#"{"op":"OK","corr":"8","events":[{"id":"0198c0de-0000-7000-8000-000000000001","partition":1,"offset":2,"ts":3,"duplicate":true}]}"#,
         );
         assert!(many.events.unwrap()[0].duplicate);
     }

@@ -13,6 +13,7 @@ pub mod group;
 pub mod hub_frame;
 pub mod object;
 pub mod publish;
+pub mod schema;
 pub mod spelling;
 pub mod text;
 pub mod topic;
@@ -43,5 +44,9 @@ pub use group::{
 pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};
+pub use schema::{
+    SchemaAnswer, SchemaChecked, SchemaRegistered, SchemaRequest, SchemaVersion, SchemaViolation,
+    SchemasAnswer, TopicSchemas, UpcasterAnswer,
+};
 pub use text::Text;
 pub use topic::{Durability, SchemaMode, SnapshotConfig, TopicConfig, TopicPatch};

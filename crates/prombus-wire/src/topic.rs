@@ -94,9 +94,9 @@ macro_rules! topic_options {
             snapshot: Option<$crate::SnapshotConfig<N>> = None, "TOPIC";
             /// When a publish is acknowledged: once flushed (sync) or once written (interval)
             durability: $crate::Durability = $crate::Durability::Sync, "sync|interval";
-            /// What the topic's schema does to a publish that violates it (stored, but not acted on yet)
+            /// What the topic's schema does to a publish that violates it
             schema: $crate::SchemaMode = $crate::SchemaMode::Enforce, "enforce|warn|off";
-            /// Whether publishes also go to the versioned topic (stored, but not acted on yet)
+            /// Whether events are also copied to the topic of their schema version (TOPIC.vN)
             dual_write: bool = false, "true|false";
         }
     };

@@ -54,6 +54,8 @@ pub enum Command {
     Commit(commands::commit::CommitArgs),
     /// Serve one collection of a hub, read-only
     Snapshots(snapshots::SnapshotsArgs),
+    /// Register, check and show schemas, set upcasters, and check a folder of schemas
+    Schema(commands::schema::SchemaArgs),
     /// List, show and replay dead letters
     Dlq(commands::dlq::DlqArgs),
     /// Write the events of a topic to stdout, one JSON object per line

@@ -1,7 +1,7 @@
 //! How a command fails: the message, and the exit code.
 
 use crate::say;
-use prombus_client::ClientError;
+use prombus_client::{ClientError, ErrorCode};
 use std::io;
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ pub enum Failure {
 
 /// What to do about an error of the hub, in terms of the command line.
 fn hint(error: &ClientError) -> &'static str {
-    let is_unauthorized = error.hub().is_some_and(|hub| hub.code == "unauthorized");
+    let is_unauthorized = error.is_code(ErrorCode::Unauthorized);
     if is_unauthorized { "; with this command, pass a token with --token or PROMBUS_TOKEN" } else { "" }
 }
 

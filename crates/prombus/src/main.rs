@@ -12,6 +12,7 @@ mod hub;
 mod lines;
 mod output;
 mod progress;
+mod schema_folder;
 mod serve;
 mod snapshots;
 mod store;
@@ -51,6 +52,7 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
         Command::Projections(args) => commands::projections::run(&hub, args),
         Command::Commit(args) => commands::commit::run(&hub, &args),
         Command::Snapshots(args) => snapshots::run(&hub, &args),
+        Command::Schema(args) => commands::schema::run(&hub, args),
         Command::Dlq(args) => commands::dlq::run(&hub, args),
         Command::Export(args) => commands::export::run(&hub, args),
         Command::Import(args) => commands::import::run(&hub, &args),

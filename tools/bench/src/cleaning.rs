@@ -1,4 +1,8 @@
-//! Compaction of a topic whose keys were updated many times, and again after a few of them were.
+//! Compaction of a topic whose keys were updated many times, and again after a few of them were; publishing meanwhile; and
+//! retention that takes whole parts.
+
+mod beside;
+mod whole_parts;
 
 use super::context::{self, Context};
 use super::load::{self, Ids, Maker, Shape, Topic};
@@ -61,7 +65,8 @@ impl Group for Cleaning {
         // By the size of the topic, so that both say how long it takes to have it compacted.
         let row = Row::events("engine, compaction of the same after 1 % more");
         ledger.record(row.versus(FIRST).target(Target::Ratio(SECOND)), events as f64 / second);
-        Ok(())
+        beside::record(context, ledger)?;
+        whole_parts::record(context, ledger)
     }
 }
 

@@ -6,7 +6,9 @@ use super::stats::Unit;
 use super::table::{Group, Ledger, Row, Target};
 use prombus_core::EventLog;
 use prombus_engine::{Hub, HubOptions, Reduce, Store};
+use std::path::Path;
 use std::time::Instant;
+use std::{fs, io};
 
 /// How many events the topics hold whose keys are asked for.
 const SIZES: [(u64, &str); 2] = [(1_000_000, "1 million"), (10_000_000, "10 million")];
@@ -54,10 +56,16 @@ impl Group for History {
             self.filled.push(fill(context, (context.scaled(KEYS), VERSIONS_OF_ALL))?);
         }
         let runtime = load::runtime()?;
-        for ((_, size), filled) in SIZES.iter().zip(&self.filled) {
-            for (reduce, name) in [(Reduce::Replace, "last payload"), (Reduce::Merge, "merged")] {
-                let row = format!("engine, state of a key at a time, 100 versions among {size}, {name}, p50");
-                let row = Row::of(row, Unit::Microseconds).target(Target::AtMost(1_000.0));
+        for (reduce, name) in [(Reduce::Replace, "last payload"), (Reduce::Merge, "merged")] {
+            let named = |size: &str| {
+                format!("engine, state of a key at a time, 100 versions among {size}, {name}, p50")
+            };
+            for ((_, size), filled) in SIZES.iter().zip(&self.filled) {
+                let row = Row::of(named(size), Unit::Microseconds);
+                let row = match *size == SIZES[0].1 {
+                    true => row.target(Target::AtMost(1_000.0)),
+                    false => row.versus(named(SIZES[0].1)).target(Target::RatioAtMost(1.5)),
+                };
                 ledger.record(row, runtime.block_on(state_of_a_key(context, filled, reduce))?);
             }
         }
@@ -91,10 +99,21 @@ fn fill(context: &Context, (keys, versions): (u64, u64)) -> Result<Filled, Strin
         store.close().await;
         drop(store);
         context::settle();
+        read_all(&dir.join("journal"))?;
         let store = load::open_store(&dir, context.part_bytes())?;
         let hub = Hub::assemble(Store::new(store), HubOptions::default());
         Ok(Filled { hub, topic, keys, events })
     })
+}
+
+/// Reads all files of a folder, so that the figures do not depend on which of them the system has dropped from its memory.
+fn read_all(dir: &Path) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", dir.display());
+    for entry in fs::read_dir(dir).map_err(failed)?.flatten() {
+        let mut file = fs::File::open(entry.path()).map_err(failed)?;
+        io::copy(&mut file, &mut io::sink()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// How long it takes to tell the state of a key, in microseconds.

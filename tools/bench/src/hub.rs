@@ -83,6 +83,19 @@ impl Hub {
             .map_err(|error| format!("the report of prombus bench: {error}"))
     }
 
+    /// Backs it up into a folder.
+    pub fn backup(&self, dir: &Path) -> Result<(), String> {
+        let output = Command::new(&self.bin)
+            .args(["backup", "--url", &self.process.url])
+            .arg(dir)
+            .output()
+            .map_err(|error| format!("prombus backup cannot be run: {error}"))?;
+        match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("prombus backup failed: {}", String::from_utf8_lossy(&output.stderr))),
+        }
+    }
+
     /// Fails unless a topic holds exactly `events` events.
     pub fn check_topic(&self, topic: &str, events: u64) -> Result<(), String> {
         #[derive(Deserialize)]

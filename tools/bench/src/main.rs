@@ -3,6 +3,7 @@
 //! Everything is measured in rounds, and a round measures each row once, so that whatever disturbs the machine affects all
 //! rows alike. A ratio always compares two adjacent measurements. Every answer is checked; no figure is asserted.
 
+mod backup;
 mod cleaning;
 mod context;
 mod docs;
@@ -16,6 +17,7 @@ mod open;
 mod raw;
 mod reads;
 mod redis;
+mod schemas;
 mod state;
 mod stats;
 mod table;
@@ -35,7 +37,7 @@ struct Args {
     /// A tenth of the events, for a first look; parts of the journal are smaller, so that they still fill up
     #[arg(long)]
     quick: bool,
-    /// Only these groups: engine, topics, reads, cleaning, history, http, groups, redis, ws, state, open
+    /// Only these groups: engine, topics, reads, cleaning, history, backup, http, groups, redis, ws, state, schemas, open
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Folder for the data; it must be on a real disk [default: target/bench]
@@ -102,11 +104,13 @@ fn all_groups() -> Vec<Box<dyn Group>> {
         Box::new(reads::Reads::default()),
         Box::new(cleaning::Cleaning),
         Box::new(history::History::default()),
+        Box::new(backup::Backup::default()),
         Box::new(http::Http),
         Box::new(groups::Groups),
         Box::new(redis::Redis),
         Box::new(ws::Ws),
         Box::new(state::State),
+        Box::new(schemas::Schemas),
         Box::new(open::Open::default()),
     ]
 }

@@ -23,6 +23,8 @@ pub enum Target {
     Open,
     /// At least so much of what it is compared with.
     Ratio(f64),
+    /// At most so much of what it is compared with.
+    RatioAtMost(f64),
     /// At least this figure.
     AtLeast(f64),
     /// At most this figure.
@@ -151,6 +153,7 @@ fn line(entry: &Entry) -> Option<String> {
     let (target, reached) = match row.target {
         Target::Open => (String::new(), None),
         Target::Ratio(least) => (format!("ratio ≥ {least:.2}"), ratio.map(|ratio| ratio.median >= least)),
+        Target::RatioAtMost(most) => (format!("ratio ≤ {most:.2}"), ratio.map(|ratio| ratio.median <= most)),
         Target::AtLeast(least) => (format!("≥ {}", show(least)), Some(median >= least)),
         Target::AtMost(most) => (format!("≤ {}", show(most)), Some(median <= most)),
     };

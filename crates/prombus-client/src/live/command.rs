@@ -7,13 +7,13 @@ use super::session::RetryState;
 use super::settle::{Lease, Settle};
 use crate::Committed;
 use parking_lot::Mutex;
+use prombus_wire::PublishedFrame;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// What an event of a frame has beside its own text.
 const EXTRA_BYTES: usize = 16;
@@ -23,11 +23,7 @@ const MAX_TOLD: usize = 1_000;
 /// Where an event is.
 #[derive(Debug, Clone)]
 pub(crate) struct Appended {
-    pub id: Uuid,
-    pub partition: u32,
-    pub offset: u64,
-    pub ts: u64,
-    pub duplicate: bool,
+    pub event: PublishedFrame,
     pub durability: Cow<'static, str>,
 }
 

@@ -91,7 +91,7 @@ macro_rules! group_options {
                 self
             }
 
-            /// Upgrades events to the latest version of their schema (stored, but not implemented yet).
+            /// Upgrades events to the latest version of their schema.
             #[must_use]
             pub fn normalized(mut self) -> Self {
                 self$(.$subscribe)?.group.normalize = Some(true);

@@ -40,8 +40,7 @@ mod subscription;
 
 pub use consume::{ConsumeOptions, Consumer};
 pub use delivery::Delivery;
-pub(crate) use options::Backoff;
-pub use options::LiveOptions;
+pub use options::{Backoff, LiveOptions};
 pub use publisher::{Publisher, PublisherOptions, Receipt};
 pub use settle::Settled;
 pub use state::LiveState;

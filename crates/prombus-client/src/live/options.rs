@@ -39,9 +39,9 @@ impl Default for LiveOptions {
     }
 }
 
-/// The pauses between reconnects.
-#[derive(Debug)]
-pub(crate) struct Backoff {
+/// The pauses between reconnects: they double, and vary.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Backoff {
     first: Duration,
     longest: Duration,
     tries: u32,
@@ -50,13 +50,25 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
+    /// As long as the options say.
     pub fn new(options: &LiveOptions) -> Self {
         let (first, longest) = (options.first_pause.min(FAR), options.longest_pause.min(FAR));
         Self { first, longest, tries: 0, short_lines: 0 }
     }
 
+    /// Whether there was no pause yet, or none since a connection.
+    pub fn is_fresh(&self) -> bool {
+        self.tries == 0
+    }
+
+    /// Waits; the next time twice as long.
+    pub async fn pause(&mut self) {
+        // A hub that is down tells nobody when it is back.
+        tokio::time::sleep(self.next(fastrand::f64())).await;
+    }
+
     /// The next pause; `chance` is between 0 and 1.
-    pub fn next(&mut self, chance: f64) -> Duration {
+    pub(crate) fn next(&mut self, chance: f64) -> Duration {
         let doubled = self.first.saturating_mul(2_u32.saturating_pow(self.tries)).min(self.longest);
         self.tries = self.tries.saturating_add(1);
         doubled.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0)
@@ -64,7 +76,7 @@ impl Backoff {
 
     /// A connection has lasted this long. However long it took to establish, the next pause is the first one again,
     /// unless a hub keeps accepting connections only to drop them.
-    pub fn after_line(&mut self, held: Duration) {
+    pub(crate) fn after_line(&mut self, held: Duration) {
         self.short_lines = if held >= GOOD_LINE { 0 } else { self.short_lines.saturating_add(1) };
         self.tries = self.short_lines.saturating_sub(1);
     }

@@ -171,15 +171,15 @@ impl Future for Receipt {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
-        let appended = answer.unwrap_or(Err(Failure::Closed))?;
+        let Appended { event, durability } = answer.unwrap_or(Err(Failure::Closed))?;
         Poll::Ready(Ok(Published {
-            id: appended.id.to_string(),
+            id: event.id.to_string(),
             topic: (*self.topic).to_owned(),
-            partition: appended.partition,
-            offset: appended.offset,
-            ts: appended.ts,
-            durability: appended.durability.into_owned(),
-            duplicate: appended.duplicate,
+            partition: event.partition,
+            offset: event.offset,
+            ts: event.ts,
+            durability: durability.into_owned(),
+            duplicate: event.duplicate,
         }))
     }
 }

@@ -7,8 +7,7 @@ use super::retention::Trimming;
 use super::{CleanError, CleaningContext, Forget};
 use crate::bus::BusError;
 use crate::homes::Home;
-use crate::retry::Backoff;
-use prombus_core::error::Retry;
+use crate::retry;
 use prombus_core::{
     Commit, CommitError, ConfigChange, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition,
     ReadError, TopicRef, TopicState,
@@ -247,19 +246,11 @@ impl<'a> Pass<'a> {
 
     /// Makes a commit under a home, which is lost if another hub has moved a cursor since.
     pub async fn send(&self, home: &Arc<Home>, commit: Commit) -> Result<(), BusError> {
-        let (mut commit, mut backoff) = (Arc::new(commit), Backoff::default());
-        loop {
-            match self.hub.bus.enqueue(&mut commit).await?.await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.retry() == Retry::Same => backoff.pause().await,
-                Err(error) => {
-                    if matches!(error, CommitError::EpochOver { .. }) {
-                        self.hub.claims.lose(home);
-                    }
-                    return Err(error.into());
-                }
-            }
+        let sent = retry::commit(&*self.hub.bus, Arc::new(commit)).await.map(drop);
+        if let Err(BusError::Commit(CommitError::EpochOver { .. })) = sent {
+            self.hub.claims.lose(home);
         }
+        sent
     }
 
     /// Moves the position of a partition to where it is: whoever has read the partition in this pass commits this too, so

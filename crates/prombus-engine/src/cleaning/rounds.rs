@@ -3,10 +3,14 @@
 use super::pass::Pace;
 use super::snapshots::keep_snapshots;
 use super::{CleanError, Cleaning, Task};
-use prombus_core::{HomesError, ReadError, TopicName};
+use crate::bus::BusError;
+use prombus_core::{CommitError, HomesError, ReadError, TopicName};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
+
+/// No more rounds than these go by between attempts to erase something: five minutes by default.
+const MOST_ROUNDS: u32 = 30;
 
 impl Cleaning {
     /// Does a pass over each topic that lets events go, each time that so much time has passed after the last one, and
@@ -34,8 +38,8 @@ impl Cleaning {
         }
     }
 
-    /// One pass over each topic that lets events go.
-    async fn round(&self) {
+    /// One pass over each topic that lets events go. What was forgotten is erased.
+    async fn round(&self, patience: &mut Patience) {
         let topics = match self.hub.log.topics().await {
             Ok(topics) => topics,
             Err(error) => return tracing::warn!(%error, "topics could not be cleaned: another try follows"),
@@ -60,16 +64,49 @@ impl Cleaning {
                 }
             }
         }
+        if patience.is_needed() {
+            return;
+        }
         match self.erase().await {
-            Ok(()) | Err(CleanError::Closing) => {}
+            Err(CleanError::Closing) => {}
+            Ok(()) => *patience = Patience::default(),
             Err(error) => {
-                tracing::warn!(%error, "what was forgotten could not be erased: another try follows")
+                // Where there was no room, there may be some at any time, and it costs little to find out.
+                if error != CleanError::Bus(BusError::Commit(CommitError::NoRoom)) {
+                    patience.grow();
+                }
+                let rounds = patience.left;
+                tracing::warn!(%error, rounds, "what was forgotten could not be erased: another try follows");
             }
         }
     }
 }
 
+/// Until when nobody tries to erase what could not be erased, as where a part of the journal is damaged: each attempt ends
+/// the part that is being written, and reads all of the others.
+#[derive(Debug, Default)]
+struct Patience {
+    /// How many rounds went by without an attempt before the last one.
+    rounds: u32,
+    /// How many are left until the next.
+    left: u32,
+}
+
+impl Patience {
+    fn is_needed(&mut self) -> bool {
+        let is_needed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        is_needed
+    }
+
+    fn grow(&mut self) {
+        self.rounds = (2 * self.rounds + 1).min(MOST_ROUNDS);
+        self.left = self.rounds;
+    }
+}
+
 async fn go_round(cleaning: Weak<Cleaning>, mut closing: watch::Receiver<bool>, every: Duration) {
+    let mut patience = Patience::default();
     loop {
         tokio::select! {
             // It is time for the next round.
@@ -78,6 +115,24 @@ async fn go_round(cleaning: Weak<Cleaning>, mut closing: watch::Receiver<bool>, 
             _ = closing.wait_for(|closing| *closing) => return,
         }
         let Some(cleaning) = cleaning.upgrade() else { return };
-        cleaning.round().await;
+        cleaning.round(&mut patience).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_become_rare_and_never_end() {
+        let (mut patience, mut rounds) = (Patience::default(), Vec::new());
+        for round in 0..200 {
+            if !patience.is_needed() {
+                rounds.push(round);
+                patience.grow();
+            }
+        }
+        assert_eq!(rounds[..6], [0, 2, 6, 14, 30, 61]);
+        assert!(rounds.windows(2).skip(4).all(|pair| pair[1] - pair[0] == MOST_ROUNDS + 1), "{rounds:?}");
     }
 }

@@ -4,7 +4,7 @@
 use super::language::language;
 use super::meter;
 use super::pattern::Patterns;
-use super::touched::{EVENT, Touched};
+use super::touched::{Root, Touched};
 use super::{BadFilter, MAX_DEPTH};
 use cel::Context;
 use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedExpr, LiteralValue, SourceInfo};
@@ -28,7 +28,7 @@ pub(super) struct Checked {
 }
 
 /// Parses a text. That may go down deep: see [`threads`](super::threads).
-pub(super) fn parse(source: &str) -> Result<Checked, BadFilter> {
+pub(super) fn parse(root: Root, source: &str) -> Result<Checked, BadFilter> {
     let (mut expression, info) = Parser::new().parse_with_source_info(source).map_err(|errors| {
         let Some(error) = errors.errors.into_iter().next() else {
             return BadFilter::at_start("it is not CEL");
@@ -42,8 +42,8 @@ pub(super) fn parse(source: &str) -> Result<Checked, BadFilter> {
         BadFilter { message, line: error.pos.0.max(1) as usize, column: error.pos.1.max(1) as usize }
     })?;
     let (loop_names, patterns) = Default::default();
-    let mut check = Check { info, loop_names, patterns, operations: 0, repeats: false };
-    let touched = Touched::by(&expression);
+    let mut check = Check { root, info, loop_names, patterns, operations: 0, repeats: false };
+    let touched = Touched::by(root, &expression);
     check.visit(&mut expression, 1)?;
     let is_costly = check.repeats || check.operations > FEW_OPERATIONS;
     let Check { patterns, operations, .. } = check;
@@ -52,6 +52,7 @@ pub(super) fn parse(source: &str) -> Result<Checked, BadFilter> {
 
 /// A walk over an expression that refuses what is not safe, and has the rest pay for itself.
 struct Check {
+    root: Root,
     info: SourceInfo,
     /// What the loops around the present place have named.
     loop_names: Vec<String>,
@@ -156,13 +157,17 @@ impl Check {
     }
 
     fn check_name(&self, at: &IdedExpr, name: &str) -> Result<(), BadFilter> {
-        if name == EVENT || TYPES.contains(&name) || self.loop_names.iter().any(|known| known == name) {
+        if name == self.root.name()
+            || TYPES.contains(&name)
+            || self.loop_names.iter().any(|known| known == name)
+        {
             return Ok(());
         }
-        Err(self.bad(
-            at,
-            format!("{name:?} is not known; an event's fields are reached as event.payload, event.key, ..."),
-        ))
+        let reached = match self.root {
+            Root::Event => "an event's fields are reached as event.payload, event.key, ...",
+            Root::Payload => "the payload's fields are reached as payload.name",
+        };
+        Err(self.bad(at, format!("{name:?} is not known; {reached}")))
     }
 
     fn check_function(&self, at: &IdedExpr, call: &CallExpr) -> Result<(), BadFilter> {

@@ -4,10 +4,11 @@
 //! each. So compiled expressions are a cache: there is one for each text, all of them together are bounded, and one that was
 //! evicted is compiled again when it is used. What must not be forgotten meanwhile is kept beside.
 
-use super::cache::Cache;
 use super::compile::Checked;
 use super::threads::{self, Line};
+use super::touched::Root;
 use super::{Compiled, FilterError, Probation, wait};
+use crate::cache::Cache;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Weak};
@@ -19,13 +20,18 @@ const OPERATION_BYTES: usize = 192;
 /// Texts that nobody uses any more are forgotten when there are as many as were in use the last time, and this many more.
 const SPARE_TEXTS: usize = 32;
 
+/// How the keys of texts over payloads start.
+const OF_PAYLOAD: char = '\0';
+
 /// Memory is the machine's, whichever hub of the process uses an expression.
 static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known::new(MAX_COMPILED_BYTES)));
 
 /// A text that has compiled, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Text {
-    pub source: Arc<str>,
+    pub root: Root,
+    /// What it is known by.
+    key: Arc<str>,
     /// Whether it may take long by what it does.
     pub is_written_costly: bool,
     /// What its regular expressions take when they are compiled, in bytes.
@@ -34,7 +40,23 @@ pub(super) struct Text {
     compiled: Mutex<Weak<Compiled>>,
 }
 
+/// What a text is known by. The same text means something else over something else, and none starts like this.
+fn key_of(root: Root, source: &str) -> Arc<str> {
+    match root {
+        Root::Event => source.into(),
+        Root::Payload => format!("{OF_PAYLOAD}{source}").into(),
+    }
+}
+
 impl Text {
+    /// What was compiled.
+    pub fn source(&self) -> &str {
+        match self.root {
+            Root::Event => &self.key,
+            Root::Payload => self.key.strip_prefix(OF_PAYLOAD).unwrap_or_default(),
+        }
+    }
+
     /// The compiled expression. Whoever evaluates a whole batch asks for [`Text::compile`] instead, so that the cache knows what
     /// is in use.
     pub fn compiled(self: &Arc<Self>) -> Result<Arc<Compiled>, FilterError> {
@@ -44,13 +66,13 @@ impl Text {
 
     /// The compiled expression, which counts as used now. What has compiled once compiles again.
     pub async fn compile(self: &Arc<Self>) -> Result<Arc<Compiled>, FilterError> {
-        let known = KNOWN.lock().compiled.get(&self.source);
+        let known = KNOWN.lock().compiled.get(&self.key);
         if let Some((_, compiled)) = known {
             // Two may have compiled a text at once, and only one of them knows what was kept.
             *self.compiled.lock() = Arc::downgrade(&compiled);
             return Ok(compiled);
         }
-        let (compiled, facts) = compiled(&self.source, Line::Evicted).await?;
+        let (compiled, facts) = compiled(self.root, self.source(), Line::Evicted).await?;
         *self.compiled.lock() = Arc::downgrade(&compiled);
         let gone = KNOWN.lock().keep(self, &compiled, facts.bytes);
         drop(gone);
@@ -64,23 +86,25 @@ struct Facts {
     bytes: usize,
 }
 
-async fn compiled(source: &str, line: Line) -> Result<(Arc<Compiled>, Facts), FilterError> {
+async fn compiled(root: Root, source: &str, line: Line) -> Result<(Arc<Compiled>, Facts), FilterError> {
     let Checked { expression, patterns, touched, operations, is_costly } =
-        threads::compile(source, line).await?;
+        threads::compile(root, source, line).await?;
     let facts =
         Facts { is_written_costly: is_costly, bytes: operations * OPERATION_BYTES + 4 * source.len() };
-    Ok((Arc::new(Compiled { expression, patterns: Arc::new(patterns), touched }), facts))
+    Ok((Arc::new(Compiled { root, expression, patterns: Arc::new(patterns), touched }), facts))
 }
 
 /// A text that compiles.
-pub(super) async fn text(source: &str) -> Result<Arc<Text>, FilterError> {
-    let known = KNOWN.lock().texts.get(source).and_then(Weak::upgrade);
+pub(super) async fn text(root: Root, source: &str) -> Result<Arc<Text>, FilterError> {
+    let key = key_of(root, source);
+    let known = KNOWN.lock().texts.get(&key).and_then(Weak::upgrade);
     if let Some(known) = known {
         return Ok(known);
     }
-    let (compiled, facts) = compiled(source, Line::of(source)).await?;
+    let (compiled, facts) = compiled(root, source, Line::of(source)).await?;
     let text = Arc::new(Text {
-        source: source.into(),
+        root,
+        key,
         is_written_costly: facts.is_written_costly,
         pattern_bytes: compiled.patterns.size(),
         probation: Probation::default(),
@@ -115,12 +139,12 @@ impl Known {
             self.texts.retain(|_, known| known.strong_count() > 0);
             self.sweep_at = 2 * self.texts.len() + SPARE_TEXTS;
         }
-        self.texts.insert(text.source.clone(), Arc::downgrade(text));
+        self.texts.insert(text.key.clone(), Arc::downgrade(text));
     }
 
     /// Keeps a compiled expression, and gives those that had to go. They may be large, so they are dropped outside of the lock.
     fn keep(&mut self, text: &Arc<Text>, compiled: &Arc<Compiled>, bytes: usize) -> Vec<Kept> {
-        self.compiled.insert(&text.source, (text.clone(), compiled.clone()), bytes)
+        self.compiled.insert(&text.key, (text.clone(), compiled.clone()), bytes)
     }
 }
 
@@ -129,7 +153,7 @@ mod tests {
     use super::*;
 
     fn text(source: &str) -> Result<Arc<Text>, FilterError> {
-        wait(super::text(source))
+        wait(super::text(Root::Event, source))
     }
 
     #[test]
@@ -145,7 +169,7 @@ mod tests {
     fn an_expression_that_was_evicted_is_compiled_again() {
         let text = text("event.payload.evicted == 1").unwrap();
         let first = Arc::downgrade(&text.compiled().unwrap());
-        drop(KNOWN.lock().compiled.remove(&text.source));
+        drop(KNOWN.lock().compiled.remove(&text.key));
         assert!(first.upgrade().is_none(), "nobody else keeps it");
         let second = text.compiled().unwrap();
         assert!(Arc::ptr_eq(&second, &wait(text.compile()).unwrap()));
@@ -160,10 +184,10 @@ mod tests {
             known.note(text);
             known.keep(text, &wait(text.compile()).unwrap(), 1_000);
         }
-        let kept = texts.iter().filter(|text| known.compiled.get(&text.source).is_some()).count();
+        let kept = texts.iter().filter(|text| known.compiled.get(&text.key).is_some()).count();
         assert_eq!((kept, known.texts.len()), (10, 100));
         for text in texts {
-            drop(KNOWN.lock().compiled.remove(&text.source));
+            drop(KNOWN.lock().compiled.remove(&text.key));
         }
         known.compiled = Cache::new(0);
         known.sweep_at = 0;

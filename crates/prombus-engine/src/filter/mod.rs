@@ -1,9 +1,11 @@
 //! Filters: CEL expressions over `event`, compiled once and asked of many events. Asked again, they say the same.
 
 mod budget;
-mod cache;
+
 mod compile;
 mod cost;
+mod formula;
+mod json;
 mod known;
 mod language;
 mod meter;
@@ -20,6 +22,8 @@ use cel::common::types::CelBool;
 use cel::common::value::Val;
 use cel::{Context, ExecutionError, IdedExpr, Value};
 pub(crate) use cost::{KEEP_TIME, Probation, most_time};
+pub(crate) use formula::Formula;
+pub(crate) use json::to_json;
 use known::Text;
 use language::language;
 use operand::{Names, Operand};
@@ -31,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tokio::runtime::{Handle, RuntimeFlavor};
-use touched::{EVENT, Touched};
+use touched::{Root, Touched};
 pub(crate) use turn::Turn;
 
 /// The longest expression, in bytes.
@@ -52,6 +56,7 @@ pub struct Filter {
 
 /// What an expression is once it is compiled.
 struct Compiled {
+    root: Root,
     expression: IdedExpr,
     patterns: Arc<Patterns>,
     touched: Touched,
@@ -117,7 +122,7 @@ impl Filter {
 
     /// Compiles `source`, in turn with others: thousands of clients may send something at once.
     pub async fn compile_in_turn(source: &str) -> Result<Self, FilterError> {
-        Ok(Self { text: known::text(source).await?, failures: Arc::default() })
+        Ok(Self { text: known::text(Root::Event, source).await?, failures: Arc::default() })
     }
 
     /// The same, where there is something to compile.
@@ -191,7 +196,7 @@ impl Filter {
 
     /// The text that was compiled.
     pub fn source(&self) -> &str {
-        &self.text.source
+        self.text.source()
     }
 
     /// How many events the expression failed on.
@@ -202,17 +207,7 @@ impl Filter {
     /// What the expression is of an event.
     pub(crate) fn value_of(&self, event: &Event) -> Result<Value, Failure> {
         let compiled = self.text.compiled().map_err(|error| Failure::Unknown(error.to_string()))?;
-        let operand = Operand::of(event, &compiled.touched);
-        if operand.has_gaps {
-            return Err(Failure::Unknown(
-                "it touches a number that is neither a 64-bit integer nor a double, or a string that ends in half \
-                 a character"
-                    .to_owned(),
-            ));
-        }
-        compiled
-            .evaluate(&operand, |value| Value::try_from(value))?
-            .map_err(|error| Failure::Unfit(reason(&error)))
+        compiled.value(&Operand::of(event, &compiled.touched))
     }
 
     /// The path, where the expression is nothing but `event.a.b`.
@@ -222,9 +217,9 @@ impl Filter {
 }
 
 impl Compiled {
-    fn evaluate<T>(&self, event: &Operand<'_>, answer: impl FnOnce(&dyn Val) -> T) -> Result<T, Failure> {
+    fn evaluate<T>(&self, operand: &Operand<'_>, answer: impl FnOnce(&dyn Val) -> T) -> Result<T, Failure> {
         let budget = Budget::new(self.patterns.clone());
-        let names = Names { event, budget: &budget };
+        let names = Names { root: self.root, operand, budget: &budget };
         let mut context = Context::with_env(language());
         context.set_variable_resolver(&names);
         let value = Value::resolve_val(&self.expression, &context);
@@ -238,6 +233,18 @@ impl Compiled {
         }
     }
 
+    fn value(&self, operand: &Operand<'_>) -> Result<Value, Failure> {
+        if operand.has_gaps {
+            return Err(Failure::Unknown(
+                "it touches a number that is neither a 64-bit integer nor a double, or a string that ends in half \
+                 a character"
+                    .to_owned(),
+            ));
+        }
+        self.evaluate(operand, |value| Value::try_from(value))?
+            .map_err(|error| Failure::Unfit(reason(&error)))
+    }
+
     fn as_path(&self) -> Option<Vec<String>> {
         let mut names = Vec::new();
         let mut at = &self.expression;
@@ -247,7 +254,7 @@ impl Compiled {
                     names.push(select.field.clone());
                     at = &select.operand;
                 }
-                Expr::Ident(name) if name == EVENT => break,
+                Expr::Ident(name) if name == self.root.name() => break,
                 _ => return None,
             }
         }

@@ -4,7 +4,8 @@
 //! JSON has a value (`1e400`, half a character): such a field is absent, and an array with it is absent as a whole,
 //! because its other items must stay where they are.
 
-use super::touched::{EVENT, Touched};
+use super::touched::{Root, Touched};
+use crate::json_walk::Walk;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString};
 use cel::common::value::{CowVal, Val};
 use prombus_core::{Event, Json};
@@ -13,9 +14,9 @@ use std::collections::HashMap;
 
 type Object<'a> = HashMap<CelMapKey<'a>, Box<dyn Val + 'a>>;
 
-/// What an expression touches of an event.
+/// What an expression touches of what it is over.
 pub(super) struct Operand<'a> {
-    pub value: CelMap<'a>,
+    pub value: Box<dyn Val + 'a>,
     /// Whether something that is touched has no value.
     pub has_gaps: bool,
 }
@@ -48,14 +49,20 @@ impl<'a> Operand<'a> {
                 fields.extend(value.map(|value| (name.into(), value)));
             }
         }
-        Self { value: fields.into(), has_gaps }
+        Self { value: Box::new(CelMap::from(fields)), has_gaps }
+    }
+
+    /// Of a payload by itself.
+    pub fn of_payload(payload: &'a Json, touched: &Touched) -> Self {
+        let (value, has_gaps) = read(payload, touched);
+        Self { value: value.unwrap_or_else(|| Box::new(CelNull)), has_gaps }
     }
 }
 
 /// What is touched of a JSON text, and whether a part of that has no value.
 fn read<'a>(json: &'a Json, touched: &Touched) -> (Option<Box<dyn Val + 'a>>, bool) {
     let Ok(text) = std::str::from_utf8(json.as_bytes()) else { return (None, true) };
-    let mut reader = Reader { text, at: 0, has_gaps: false };
+    let mut reader = Reader { walk: Walk::through(text), has_gaps: false };
     (reader.value(touched), reader.has_gaps)
 }
 
@@ -67,33 +74,16 @@ fn integer<'a>(value: u64) -> Box<dyn Val + 'a> {
     }
 }
 
-/// A walk through valid JSON without white space.
+/// Reads values on a walk through JSON.
 struct Reader<'a> {
-    text: &'a str,
-    at: usize,
+    walk: Walk<'a>,
     has_gaps: bool,
 }
 
 impl<'a> Reader<'a> {
-    fn peek(&self) -> u8 {
-        self.text.as_bytes().get(self.at).copied().unwrap_or(b']')
-    }
-
-    /// The text from `start` to the present place.
-    fn since(&self, start: usize) -> &'a str {
-        self.text.get(start..self.at).unwrap_or_default()
-    }
-
-    /// Goes behind a separator or the end of an array or object, and says whether that was the end.
-    fn is_last(&mut self) -> bool {
-        let last = self.peek() != b',';
-        self.at += 1;
-        last
-    }
-
     /// Goes over a value; `None` where it has none.
     fn value(&mut self, touched: &Touched) -> Option<Box<dyn Val + 'a>> {
-        let value: Option<Box<dyn Val + 'a>> = match self.peek() {
+        let value: Option<Box<dyn Val + 'a>> = match self.walk.peek() {
             b'{' => Some(self.object(touched)),
             b'[' => return self.list(touched),
             b'"' => self.string().map(|text| Box::new(CelString::from(text)) as _),
@@ -107,27 +97,27 @@ impl<'a> Reader<'a> {
     }
 
     fn word(&mut self, word: &str, value: Box<dyn Val + 'a>) -> Option<Box<dyn Val + 'a>> {
-        self.at += word.len();
+        self.walk.at += word.len();
         Some(value)
     }
 
     fn object(&mut self, touched: &Touched) -> Box<dyn Val + 'a> {
         let mut fields = Object::new();
-        self.at += 1;
-        if self.peek() == b'}' {
-            self.at += 1;
+        self.walk.at += 1;
+        if self.walk.peek() == b'}' {
+            self.walk.at += 1;
             return Box::new(CelMap::from(fields));
         }
         loop {
             let name = self.string();
-            self.at += 1;
+            self.walk.at += 1;
             match name.as_ref().map(|name| touched.field(name)) {
                 // A name that has no value is none that an expression could name.
                 None => {
                     self.has_gaps |= *touched == Touched::Whole;
-                    self.skip();
+                    self.walk.skip();
                 }
-                Some(None) => self.skip(),
+                Some(None) => self.walk.skip(),
                 Some(Some(below)) => {
                     let value = self.value(below);
                     let name = CelMapKey::String(CelString::from(name.unwrap_or_default()));
@@ -138,7 +128,7 @@ impl<'a> Reader<'a> {
                     }
                 }
             }
-            if self.is_last() {
+            if self.walk.is_last() {
                 return Box::new(CelMap::from(fields));
             }
         }
@@ -146,9 +136,9 @@ impl<'a> Reader<'a> {
 
     fn list(&mut self, touched: &Touched) -> Option<Box<dyn Val + 'a>> {
         let mut items = Vec::new();
-        self.at += 1;
-        if self.peek() == b']' {
-            self.at += 1;
+        self.walk.at += 1;
+        if self.walk.peek() == b']' {
+            self.walk.at += 1;
             return Some(Box::new(CelList::from(items)));
         }
         let mut is_whole = true;
@@ -157,17 +147,17 @@ impl<'a> Reader<'a> {
                 Some(item) => items.push(item),
                 None => is_whole = false,
             }
-            if self.is_last() {
+            if self.walk.is_last() {
                 return is_whole.then(|| Box::new(CelList::from(items)) as _);
             }
         }
     }
 
     fn number(&mut self) -> Option<Box<dyn Val + 'a>> {
-        let start = self.at;
-        let rest = self.text.get(start..).unwrap_or_default();
-        self.at += rest.find([',', ']', '}']).unwrap_or(rest.len()).max(1);
-        let text = self.since(start);
+        let start = self.walk.at;
+        let rest = self.walk.text.get(start..).unwrap_or_default();
+        self.walk.at += rest.find([',', ']', '}']).unwrap_or(rest.len()).max(1);
+        let text = self.walk.since(start);
         // The sign of a zero is a double's.
         if text != "-0"
             && let Ok(int) = text.parse::<i64>()
@@ -180,67 +170,27 @@ impl<'a> Reader<'a> {
 
     /// Goes over a string, which is borrowed where the text stands for itself.
     fn string(&mut self) -> Option<Cow<'a, str>> {
-        let start = self.at;
-        let is_plain = self.skip_string();
-        let text = self.since(start);
+        let start = self.walk.at;
+        let is_plain = self.walk.skip_string();
+        let text = self.walk.since(start);
         if is_plain {
             return text.get(1..text.len().saturating_sub(1)).map(Cow::Borrowed);
         }
         serde_json::from_str(text).ok().map(Cow::Owned)
     }
-
-    /// Goes over a string, and says whether it is without escapes.
-    fn skip_string(&mut self) -> bool {
-        let mut is_plain = true;
-        self.at += 1;
-        loop {
-            let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
-            match memchr::memchr2(b'"', b'\\', rest) {
-                Some(step) if rest.get(step) == Some(&b'\\') => {
-                    is_plain = false;
-                    self.at += step + 2;
-                }
-                Some(step) => {
-                    self.at += step + 1;
-                    return is_plain;
-                }
-                None => {
-                    self.at = self.text.len();
-                    return is_plain;
-                }
-            }
-        }
-    }
-
-    /// Goes over a value without reading it.
-    fn skip(&mut self) {
-        let mut depth = 0usize;
-        while let Some(byte) = self.text.as_bytes().get(self.at) {
-            match byte {
-                b'"' => {
-                    self.skip_string();
-                    continue;
-                }
-                b'{' | b'[' => depth += 1,
-                b',' | b'}' | b']' if depth == 0 => return,
-                b'}' | b']' => depth -= 1,
-                _ => {}
-            }
-            self.at += 1;
-        }
-    }
 }
 
 /// What the names of an expression stand for.
 pub(super) struct Names<'a> {
-    pub event: &'a Operand<'a>,
+    pub root: Root,
+    pub operand: &'a Operand<'a>,
     pub budget: &'a super::budget::Budget,
 }
 
 impl cel::context::VariableResolver for Names<'_> {
     fn resolve<'b>(&'b self, name: &str) -> Option<CowVal<'b, 'b>> {
         match name {
-            EVENT => Some(CowVal::Borrowed(&self.event.value)),
+            name if name == self.root.name() => Some(CowVal::Borrowed(&*self.operand.value)),
             super::language::BUDGET => Some(CowVal::Borrowed(self.budget)),
             _ => None,
         }

@@ -3,7 +3,7 @@
 //! A compiled pattern takes far more memory than its text, and thousands of groups and streams may have one each. So all
 //! compiled patterns share one cache. A pattern that was evicted is compiled again when it is used.
 
-use super::cache::Cache;
+use crate::cache::Cache;
 use parking_lot::Mutex;
 use regex::{Error, Regex, RegexBuilder};
 use std::sync::{Arc, LazyLock};

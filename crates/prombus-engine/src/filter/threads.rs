@@ -5,6 +5,7 @@
 //! later on has these already.
 
 use super::compile::{Checked, parse};
+use super::touched::Root;
 use super::{BadFilter, FilterError, MAX_SOURCE_BYTES};
 use parking_lot::Mutex;
 use prombus_core::ReadError;
@@ -40,14 +41,15 @@ impl Line {
 }
 
 /// Compiles a text.
-pub(super) async fn compile(source: &str, line: Line) -> Result<Checked, FilterError> {
+pub(super) async fn compile(root: Root, source: &str, line: Line) -> Result<Checked, FilterError> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err(BadFilter::at_start(&format!("it is longer than {MAX_SOURCE_BYTES} bytes")).into());
     }
-    THREADS.compile(source, line).await
+    THREADS.compile(root, source, line).await
 }
 
 struct Job {
+    root: Root,
     source: Box<str>,
     answer: oneshot::Sender<Result<Checked, BadFilter>>,
 }
@@ -64,14 +66,14 @@ impl Threads {
     }
 
     /// Where no thread can be started, that is nothing that the text is to blame for.
-    async fn compile(&self, source: &str, line: Line) -> Result<Checked, FilterError> {
+    async fn compile(&self, root: Root, source: &str, line: Line) -> Result<Checked, FilterError> {
         let unavailable = |why: String| {
             ReadError::Unavailable(format!("there is no thread to compile an expression on: {why}"))
         };
         let thread = self.line(line).map_err(|error| unavailable(error.to_string()))?;
         let ended = || unavailable("it has ended".to_owned());
         let (answer, answered) = oneshot::channel();
-        thread.send(Job { source: source.into(), answer }).await.map_err(|_| ended())?;
+        thread.send(Job { root, source: source.into(), answer }).await.map_err(|_| ended())?;
         Ok(answered.await.map_err(|_| ended())??)
     }
 
@@ -89,9 +91,9 @@ impl Threads {
         // No more than one, so that whoever gives up leaves nothing behind.
         let (jobs, mut receiver) = mpsc::channel::<Job>(1);
         let work = move || {
-            while let Some(Job { source, answer }) = receiver.blocking_recv() {
+            while let Some(Job { root, source, answer }) = receiver.blocking_recv() {
                 // The parser is generated code that meets whatever a client sends; should it give up, only this filter must.
-                let parsed = catch_unwind(AssertUnwindSafe(|| parse(&source)));
+                let parsed = catch_unwind(AssertUnwindSafe(|| parse(root, &source)));
                 let gave_up = |_| Err(BadFilter::at_start("the parser gave up on it"));
                 // Whoever no longer waits does not want to know.
                 let _ = answer.send(parsed.unwrap_or_else(gave_up));
@@ -110,7 +112,7 @@ mod tests {
     async fn a_machine_without_room_says_nothing_about_an_expression() {
         let none = Threads::new(1 << 60);
         for source in ["true", "("] {
-            let refused = none.compile(source, Line::Short).await;
+            let refused = none.compile(Root::Event, source, Line::Short).await;
             assert!(matches!(refused, Err(FilterError::Unavailable(ReadError::Unavailable(_)))), "{source}");
         }
         assert!(none.lines.lock().is_none(), "it is tried again the next time");
@@ -120,8 +122,8 @@ mod tests {
     async fn threads_outlive_what_they_compile() {
         let threads = Threads::new(STACK_BYTES);
         for line in [Line::Short, Line::Long, Line::Evicted] {
-            assert!(matches!(threads.compile("(", line).await, Err(FilterError::Bad(_))));
-            assert!(threads.compile("true", line).await.is_ok());
+            assert!(matches!(threads.compile(Root::Event, "(", line).await, Err(FilterError::Bad(_))));
+            assert!(threads.compile(Root::Event, "true", line).await.is_ok());
         }
     }
 }

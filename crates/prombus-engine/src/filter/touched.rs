@@ -3,8 +3,24 @@
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 use std::collections::BTreeMap;
 
-/// The name of the event in expressions.
-pub(super) const EVENT: &str = "event";
+/// What expressions are over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Root {
+    /// An event, with all that it has.
+    Event,
+    /// A payload by itself.
+    Payload,
+}
+
+impl Root {
+    /// Its name in expressions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Event => "event",
+            Self::Payload => "payload",
+        }
+    }
+}
 
 /// What of a value is touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,11 +32,16 @@ pub(super) enum Touched {
 }
 
 impl Touched {
-    /// What an expression can touch of an event.
-    pub fn by(expression: &IdedExpr) -> Self {
+    /// What an expression can touch of what it is over.
+    pub fn by(root: Root, expression: &IdedExpr) -> Self {
         let mut touched = Self::Fields(BTreeMap::new());
-        touched.collect(expression);
+        touched.collect(root, expression);
         touched
+    }
+
+    /// Whether nothing is.
+    pub fn is_nothing(&self) -> bool {
+        matches!(self, Self::Fields(fields) if fields.is_empty())
     }
 
     /// What is touched of a field.
@@ -41,44 +62,50 @@ impl Touched {
         }
     }
 
-    fn collect(&mut self, at: &IdedExpr) {
-        if let Some(path) = path_of(at) {
+    fn collect(&mut self, root: Root, at: &IdedExpr) {
+        if let Some(path) = path_of(root, at) {
             return self.add(&path);
         }
         match &at.expr {
             Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
-            Expr::Select(select) => self.collect(&select.operand),
-            Expr::List(list) => list.elements.iter().for_each(|element| self.collect(element)),
+            Expr::Select(select) => self.collect(root, &select.operand),
+            Expr::List(list) => list.elements.iter().for_each(|element| self.collect(root, element)),
             Expr::Call(call) => {
-                call.target.as_deref().into_iter().chain(&call.args).for_each(|part| self.collect(part));
+                call.target
+                    .as_deref()
+                    .into_iter()
+                    .chain(&call.args)
+                    .for_each(|part| self.collect(root, part));
             }
-            Expr::Map(map) => map.entries.iter().for_each(|entry| self.collect_entry(&entry.expr)),
-            Expr::Struct(value) => value.entries.iter().for_each(|entry| self.collect_entry(&entry.expr)),
+            Expr::Map(map) => map.entries.iter().for_each(|entry| self.collect_entry(root, &entry.expr)),
+            Expr::Struct(value) => {
+                value.entries.iter().for_each(|entry| self.collect_entry(root, &entry.expr))
+            }
             Expr::Comprehension(each) => {
                 [&each.iter_range, &each.accu_init, &each.loop_cond, &each.loop_step, &each.result]
                     .into_iter()
-                    .for_each(|part| self.collect(part));
+                    .for_each(|part| self.collect(root, part));
             }
         }
     }
 
-    fn collect_entry(&mut self, entry: &EntryExpr) {
+    fn collect_entry(&mut self, root: Root, entry: &EntryExpr) {
         match entry {
-            EntryExpr::StructField(field) => self.collect(&field.value),
+            EntryExpr::StructField(field) => self.collect(root, &field.value),
             EntryExpr::MapEntry(entry) => {
-                self.collect(&entry.key);
-                self.collect(&entry.value);
+                self.collect(root, &entry.key);
+                self.collect(root, &entry.value);
             }
         }
     }
 }
 
 /// The names on the way, where an expression is nothing but `event.a.b`, `event["a"].b` or `has(event.a.b)`.
-fn path_of(mut at: &IdedExpr) -> Option<Vec<&str>> {
+fn path_of(root: Root, mut at: &IdedExpr) -> Option<Vec<&str>> {
     let mut path = Vec::new();
     loop {
         match &at.expr {
-            Expr::Ident(name) if name == EVENT => break,
+            Expr::Ident(name) if name == root.name() => break,
             Expr::Select(select) => {
                 path.push(select.field.as_str());
                 at = &select.operand;
@@ -112,7 +139,8 @@ mod tests {
             }
         }
         let mut out = Vec::new();
-        list(&Touched::by(&Parser::new().parse(source).unwrap()), "event", &mut out);
+        let expression = Parser::new().parse(source).unwrap();
+        list(&Touched::by(Root::Event, &expression), "event", &mut out);
         out.join(" ")
     }
 

@@ -40,6 +40,8 @@ pub struct TopicsQuery {
     pub key: Option<String>,
     /// Only events that match.
     pub filter: Option<Filter>,
+    /// Whether events are raised to the latest version of their topic's schema, before the filter looks at them.
+    pub normalize: bool,
 }
 
 /// A place in the stream, as an opaque text that a client can hold.

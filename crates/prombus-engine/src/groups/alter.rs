@@ -24,10 +24,13 @@ impl Group {
     async fn alter_now(self: &Arc<Self>, change: OptionsChange) -> Result<(), GroupError> {
         // One change at a time, and none of a group that is being deleted.
         let _writing = self.writing.lock().await;
-        self.current_topic().await?;
+        let topic = self.current_topic().await?;
         let before = self.options();
         let options = change.apply(&before);
         let filter = options.validate().await?;
+        if options.normalize && !before.normalize {
+            self.hub.raisers.of(&topic).await?;
+        }
         if options == *before {
             return Ok(());
         }

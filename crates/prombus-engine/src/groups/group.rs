@@ -10,7 +10,9 @@ use super::state::{GivenBack, State};
 use super::{GroupError, places};
 use crate::bus::{Bus, BusError};
 use crate::homes::{Claims, Home};
+use crate::layers::Checks;
 use crate::query::From;
+use crate::schemas::raise::Raisers;
 use parking_lot::{Mutex, MutexGuard};
 use prombus_core::{
     Clock, CommitError, Epoch, EventLog, EventLogExt, HomesError, Offset, Partition, ReadError, TopicState,
@@ -32,8 +34,12 @@ pub struct GroupContext {
     pub claims: Arc<Claims>,
     /// What groups hold of events that were read and not delivered.
     pub read_ahead: Arc<ReadAhead>,
+    /// What producers are under, and so is what goes back to a topic.
+    pub checks: Checks,
     /// The most partitions of all groups together.
     pub most_partitions: usize,
+    /// What raises events to the latest version of their topic's schema.
+    pub(crate) raisers: Arc<Raisers>,
     /// Whether pulls wait no more.
     pub closing: AtomicBool,
 }

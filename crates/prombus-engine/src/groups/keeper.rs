@@ -7,9 +7,8 @@ use super::group::Group;
 use super::state::{Batch, ChunkMove, FinalFailure, PartitionMove};
 use super::{GroupError, stored};
 use crate::bus::BusError;
-use crate::retry::Backoff;
+use crate::retry;
 use bytes::Bytes;
-use prombus_core::error::Retry;
 use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Offset};
 use std::pin::pin;
 use std::sync::Arc;
@@ -187,15 +186,8 @@ impl Group {
         Ok(())
     }
 
-    pub(super) async fn commit(&self, mut commit: Arc<Commit>) -> Result<(), BusError> {
-        let mut backoff = Backoff::default();
-        loop {
-            match self.hub.bus.enqueue(&mut commit).await?.await {
-                Ok(_) => return Ok(()),
-                Err(error) if error.retry() == Retry::Same => backoff.pause().await,
-                Err(error) => return Err(error.into()),
-            }
-        }
+    pub(super) async fn commit(&self, commit: Arc<Commit>) -> Result<(), BusError> {
+        retry::commit(&*self.hub.bus, commit).await.map(drop)
     }
 
     fn done(&self, batch: Batch) {

@@ -23,6 +23,7 @@ mod keeper;
 mod lease;
 mod members;
 mod metrics;
+mod normal;
 mod options;
 mod partition_queue;
 mod places;
@@ -45,6 +46,7 @@ pub use group::{Group, GroupContext};
 pub use handler::{Dedupe, Handler, HandlerError, Retry, ToDeadLetters};
 pub use lease::{LeaseToken, Session};
 pub use metrics::{GroupCounters, GroupTimes};
+pub(crate) use normal::not_normalized;
 pub use options::{
     GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsChange, OptionsPatch, Ordering,
 };

@@ -9,9 +9,9 @@ use super::state::{Delivery, GroupFilter, PartitionWant, Take};
 use crate::bus::BusError;
 use crate::filter::{self, Cost, Filter};
 use crate::layers::GivenUpEvents;
+use crate::schemas::raise::Raiser;
 use prombus_core::{
-    Bounds, CommitError, Event, EventLogExt, Offset, Page, Partition, ReadError, ReadRequest, Sequence,
-    Watched,
+    Bounds, CommitError, Event, EventLogExt, Offset, Partition, ReadError, ReadRequest, Sequence, Watched,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -248,17 +248,18 @@ impl Group {
                 Some(turns) => turns.of(self.cost()).clone().acquire_owned().await.ok(),
                 None => None,
             };
-            self.current_topic().await?;
+            let raiser = self.raiser(&self.current_topic().await?).await?;
+            let raiser = raiser.as_deref();
             self.check_home().await?;
             self.until_secured().await?;
             self.fetch(take, true, &mut found).await?;
-            let (deliveries, room) = self.take_found(take, &mut found)?;
+            let (deliveries, room) = self.take_raised(take, raiser, &mut found).await?;
             if !deliveries.is_empty() {
                 return Ok((deliveries, turn));
             }
             if room && self.fetch(take, false, &mut found).await? {
                 // In the same turn, so that those who wait for theirs leave nothing behind that they have read.
-                let (deliveries, _) = self.take_found(take, &mut found)?;
+                let (deliveries, _) = self.take_raised(take, raiser, &mut found).await?;
                 if !deliveries.is_empty() || Instant::now() > search_until {
                     return Ok((deliveries, turn));
                 }
@@ -304,6 +305,26 @@ impl Group {
     fn cost(&self) -> Cost {
         let filter = self.locked().filter.clone();
         Filter::cost_of(filter.as_ref().as_ref().ok().and_then(Option::as_ref))
+    }
+
+    /// Takes what was read for a member as the group delivers it, and says whether it has room for more.
+    async fn take_raised(
+        self: &Arc<Self>,
+        take: &Take,
+        raiser: Option<&Raiser>,
+        found: &mut Found<'_>,
+    ) -> Result<(Vec<Delivery>, bool), GroupError> {
+        let Some(raiser) = raiser else { return self.take_found(take, found) };
+        loop {
+            let turn = raiser.turn().await;
+            let (taken, room) = self.take_found(take, found)?;
+            let is_all = taken.is_empty();
+            let raised = self.raised(raiser, turn, taken);
+            // Behind what has become dead letters there may be more.
+            if is_all || !raised.is_empty() {
+                return Ok((raised, room));
+            }
+        }
     }
 
     /// Takes what was read for a member, and says whether it has room for more.
@@ -413,6 +434,8 @@ impl Group {
         max: usize,
     ) -> Result<Option<Fetched>, GroupError> {
         let (filter, given_up) = self.read_by();
+        let has_filter = matches!(&*filter, Ok(Some(_)));
+        let raiser = if has_filter { self.filter_raiser().await? } else { None };
         let limit = if self.hub.read_ahead.is_used_up() { max } else { max.max(MIN_READ) };
         let turn = filter::Turn::at(filter.as_ref().as_ref().ok().and_then(Option::as_ref)).await;
         let page = match self.hub.log.read(self.request(lane, from, limit)).await {
@@ -429,13 +452,7 @@ impl Group {
         let page = match filter.as_ref().as_ref().map(|filter| filter.as_ref().zip(turn)) {
             Err(error) => return Err(error.clone().into()),
             Ok(None) => page,
-            Ok(Some((filter, turn))) => {
-                let failures = filter.failures();
-                let (events, stopped) = filter.keep(page.events, turn);
-                self.counters.filter_errors.add(filter.failures() - failures);
-                let next = stopped.map_or(page.next, |(_, offset)| offset.plus(1));
-                Page { events, next, end: page.end }
-            }
+            Ok(Some((filter, turn))) => self.filtered((filter, turn), raiser.as_deref(), page).await,
         };
         let bytes = page.events.iter().map(|event| event.payload.len()).sum();
         let fetched = Fetched { events: page.events.len(), bytes };
@@ -497,7 +514,7 @@ impl Group {
     /// Whether an event that was matched before still is, by a filter that may be another one since. What comes back from
     /// the dead letters was asked for by hand, whatever the filter says.
     async fn still_wanted(
-        &self,
+        self: &Arc<Self>,
         filter: &GroupFilter,
         lane: usize,
         event: &Event,
@@ -507,11 +524,16 @@ impl Group {
         if record.is_some_and(|record| record.replays > 0) {
             return Ok(true);
         }
-        let turn = filter::Turn::at_filter(filter).await;
-        let failures = filter.failures();
-        let (kept, _) = filter.keep(vec![event.clone()], turn);
-        self.counters.filter_errors.add(filter.failures() - failures);
-        Ok(!kept.is_empty())
+        let raiser = self.filter_raiser().await?;
+        Ok(self.is_wanted(filter, raiser.as_deref(), event).await)
+    }
+
+    /// What raises events for a filter that is to see them so.
+    async fn filter_raiser(self: &Arc<Self>) -> Result<Option<Arc<Raiser>>, GroupError> {
+        match self.options().normalize {
+            true => self.raiser(&self.current_topic().await?).await,
+            false => Ok(None),
+        }
     }
 
     /// What is read goes by these, and must be read again where they are others by then.

@@ -136,6 +136,7 @@ impl Groups {
                 && let Some(group) = self.load(state, name).await?
             {
                 call.options.agrees_with(&group.options())?;
+                group.raiser(state).await?;
                 return Ok((group, false));
             }
             let again = match self.make(topic, state, name, call).await {
@@ -185,6 +186,9 @@ impl Groups {
         options.validate().await?;
         let (config, starts) = match &state {
             Some(state) => {
+                if options.normalize {
+                    self.hub.raisers.of(state).await?;
+                }
                 if stored::group_names(&*self.hub.log, topic).await?.len() >= MAX_GROUPS {
                     let message = format!("topic {topic} has {MAX_GROUPS} groups, which is the maximum");
                     return Err(GroupError::BadOption(message));
@@ -343,6 +347,8 @@ mod tests {
     use super::*;
     use crate::bus::LogBus;
     use crate::homes::Claims;
+    use crate::hub::Limits;
+    use crate::layers::Checks;
     use parking_lot::MutexGuard;
     use prombus_core::{ManualClock, MemoryHomes, TopicNumber};
     use prombus_store_memory::MemoryStore;
@@ -359,8 +365,11 @@ mod tests {
         let (bus, closing) = (Arc::new(LogBus(log.clone())), AtomicBool::new(false));
         let read_ahead = Arc::new(ReadAhead::new(0));
         let claims = Claims::new(Arc::new(MemoryHomes::alone(clock.clone())), clock.clone());
+        let raisers = crate::schemas::Shared::new(log.clone(), log.clone(), usize::MAX).raisers;
+        let checks = Checks { limits: Limits::default(), clock: clock.clone() };
+        let most_partitions = usize::MAX;
         Groups::new(
-            GroupContext { log, bus, clock, claims, read_ahead, most_partitions: usize::MAX, closing },
+            GroupContext { log, bus, clock, claims, read_ahead, checks, most_partitions, raisers, closing },
             Some(Arc::default()),
         )
     }

@@ -8,9 +8,11 @@ use super::options::GroupName;
 use super::pull::Body;
 use super::registry::Groups;
 use super::{Group, GroupError};
+use crate::bus::BusError;
 use crate::filter::Filter;
 use crate::projections::{Again, Outcome, ProjectionError, Projections};
 use crate::query::{From, Query, QueryError, QueryPosition, Reader};
+use crate::retry;
 use bytes::Bytes;
 use prombus_core::{
     Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError,
@@ -172,6 +174,7 @@ impl Replaying<'_> {
             key: None,
             to_ts: None,
             filter: self.replay.filter.clone(),
+            normalize: false,
         };
         let log = self.groups.hub.log.clone();
         let mut reader = Reader::new(log, letters, query, QueryPosition::START)?.up_to_now();
@@ -256,7 +259,7 @@ impl Replaying<'_> {
     async fn back_to_topic(&mut self, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() {
-            let (mut events, mut bytes, mut offsets) = (Vec::new(), 0, Vec::new());
+            let (mut events, mut bytes, mut sent) = (Vec::new(), 0, Vec::new());
             while bytes < BYTES_AT_ONCE
                 && let Some(letter) = letters.next()
             {
@@ -264,20 +267,49 @@ impl Replaying<'_> {
                     self.skip(letter.event.id, "its original cannot be read".into());
                     continue;
                 };
-                bytes += event.size();
-                offsets.push(letter.event.offset.0);
-                events.push(Append::new(self.topic.clone(), event));
+                let append = Append::new(self.topic.clone(), event);
+                // It says where it comes from, and may be too large with that. Topics of the hub's own are under no limits.
+                if !self.topic.is_internal()
+                    && let Err(error) = self.groups.hub.checks.check_one(&append)
+                {
+                    self.skip(letter.event.id, error.to_string());
+                    continue;
+                }
+                bytes += append.event.size();
+                sent.push((letter.event.id, letter.event.offset.0));
+                events.push(append);
             }
-            if events.is_empty() {
-                continue;
-            }
-            let replayed = events.len() as u64;
             if !self.replay.dry_run {
-                let cursors = vec![self.ledger.note(&offsets)];
-                let commit = Commit { events, cursors, ..Commit::default() };
-                self.groups.hub.bus.commit(Arc::new(commit)).await?;
+                self.publish_again(&mut events, &mut sent).await?;
             }
-            self.answer.replayed += replayed;
+            self.answer.replayed += events.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Publishes what letters have revived, all but those that the schema of the topic refuses by now.
+    async fn publish_again(
+        &mut self,
+        events: &mut Vec<Append>,
+        sent: &mut Vec<(Uuid, u64)>,
+    ) -> Result<(), GroupError> {
+        while !events.is_empty() {
+            let mut noted = self.ledger.clone();
+            let offsets: Vec<u64> = sent.iter().map(|(_, offset)| *offset).collect();
+            let cursors = vec![noted.note(&offsets)];
+            let commit = Commit { events: events.clone(), cursors, ..Commit::default() };
+            match retry::commit(&*self.groups.hub.bus, Arc::new(commit)).await {
+                Ok(_) => {
+                    self.ledger = noted;
+                    break;
+                }
+                Err(BusError::SchemaViolation(violation)) if violation.index < events.len() => {
+                    events.remove(violation.index);
+                    let (letter, _) = sent.remove(violation.index);
+                    self.skip(letter, violation.to_string());
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::bus::{Bus, BusError, Layer};
 use crate::hub::Limits;
 use async_trait::async_trait;
-use prombus_core::{Append, Clock, Commit, DocumentWrite, Ticket};
+use prombus_core::{Append, Clock, Commit, Ticket};
 use std::sync::Arc;
 
 /// The layer.
@@ -63,13 +63,9 @@ impl Bus for Checked {
 impl Checks {
     fn check(&self, commit: &Commit) -> Result<(), BusError> {
         let latest = self.latest_ts();
-        let mut total = 0;
-        for (index, append) in commit.events.iter().enumerate() {
-            self.check_event(index, append, latest)?;
-            total += append.event.size();
-        }
-        total += commit.documents.iter().map(DocumentWrite::size).sum::<usize>();
-        CommitSize::new(self.limits.commit_bytes).add(total)
+        let mut events = commit.events.iter().enumerate();
+        events.try_for_each(|(index, append)| self.check_event(index, append, latest))?;
+        CommitSize::new(self.limits.commit_bytes).add(commit.size())
     }
 
     fn latest_ts(&self) -> u64 {

@@ -3,7 +3,9 @@
 mod checks;
 mod given_up;
 mod rules;
+mod schemas;
 
 pub use checks::{Checks, CommitSize};
 pub use given_up::{GivenUp, GivenUpEvents, Heir};
 pub use rules::Rules;
+pub use schemas::SchemaChecks;

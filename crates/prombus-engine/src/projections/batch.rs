@@ -5,6 +5,9 @@ use super::runner::ProjectionContext;
 use super::stored::shadow;
 use super::tx::{Pending, Project, ProjectFailure, Scope, Tx};
 use crate::filter::KEEP_TIME;
+use crate::groups::not_normalized;
+use crate::retry::Backoff;
+use crate::schemas::raise::Raiser;
 use prombus_core::{Append, Commit, DocumentWrite, Event, Owner, ReadError};
 use std::any::Any;
 use std::collections::VecDeque;
@@ -19,6 +22,8 @@ use std::time::{Duration, Instant};
 const MOST_MADE: usize = 4 << 20;
 /// The first pause before a projection in Rust is asked again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// The longest one.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10_240);
 
 /// What makes writes of events.
 #[derive(Clone)]
@@ -95,6 +100,13 @@ impl Batch {
     fn push(&mut self, event: Event, failure: Option<(String, u32)>) {
         let (writes_end, publishes_end) = (self.writes.len(), self.publishes.len());
         self.applied.push(Applied { event, writes_end, publishes_end, refusals: 0, failure });
+    }
+
+    /// What its events have made, in KiB.
+    pub fn made_kib(&self) -> usize {
+        let writes = self.writes.iter().map(DocumentWrite::size).sum::<usize>();
+        let publishes = self.publishes.iter().map(|append| append.event.size()).sum::<usize>();
+        (writes + publishes) / 1024
     }
 
     /// Which event a write is of.
@@ -184,7 +196,12 @@ pub(super) async fn caught(
 
 /// Applies events by a definition, as many as go into a batch, and leaves the others. Trying again would give the
 /// same, so what fails has failed as often as it may.
-pub(super) fn by_plan(plan: &Plan, events: &mut VecDeque<Event>, rebuild: bool) -> Batch {
+pub(super) fn by_plan(
+    plan: &Plan,
+    events: &mut VecDeque<Event>,
+    raiser: Option<&Raiser>,
+    rebuild: bool,
+) -> Batch {
     let mut batch = Batch::default();
     let mut made = 0;
     let start = Instant::now();
@@ -193,7 +210,12 @@ pub(super) fn by_plan(plan: &Plan, events: &mut VecDeque<Event>, rebuild: bool) 
         && (batch.applied.is_empty() || start.elapsed() < KEEP_TIME)
         && let Some(event) = events.pop_front()
     {
-        let failure = match planned(plan, &event) {
+        let done = match raiser.map(|raiser| raiser.raise(&event)) {
+            None => planned(plan, &event),
+            Some(Ok(raised)) => planned(plan, &raised),
+            Some(Err(why)) => Err(not_normalized(&why)),
+        };
+        let failure = match done {
             Ok(writes) => {
                 made += writes.iter().map(DocumentWrite::size).sum::<usize>();
                 batch.writes.extend(writes.into_iter().map(|write| match rebuild {
@@ -236,7 +258,7 @@ pub(super) async fn by_code(
         && let Some(event) = events.pop_front()
     {
         let (writes, publishes) = (pending.writes.len(), pending.publishes.len());
-        let mut attempts = 0;
+        let (mut attempts, mut backoff) = (0, Backoff::new(FIRST_PAUSE, LONGEST_PAUSE));
         let failure = loop {
             let mut tx = Tx { scope: &scope, pending: &mut pending, event: &event };
             let answer = caught(code.project.apply(&event, &mut tx)).await;
@@ -250,7 +272,7 @@ pub(super) async fn by_code(
                 break Some((error.to_string(), attempts));
             }
             // What it waits for is the projection's own affair; it may be there a moment later.
-            tokio::time::sleep(FIRST_PAUSE * 2u32.saturating_pow((attempts - 1).min(10))).await;
+            backoff.pause().await;
         };
         pending.keep();
         made += pending.bytes_since(writes, publishes);

@@ -1,31 +1,37 @@
-//! Whether changefeeds and dead letters lead from a topic back to it: then one event there could be followed by others
-//! without end.
+//! Whether changefeeds, dead letters and snapshots lead from a topic back to it: then one event there could be followed by
+//! others without end.
 
-use prombus_core::TopicName;
 use prombus_core::collection::CollectionConfig;
+use prombus_core::{TopicConfig, TopicName};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// The way of events through a projection.
+/// The way of events through a projection, or to a snapshot topic.
 #[derive(Debug, Clone)]
 pub(super) struct Flow {
-    /// The projection.
-    pub name: String,
-    /// The topic that it reads.
+    /// The topic that is read.
     pub topic: TopicName,
-    /// What it publishes (changefeeds of its collections, and dead letters), and where to.
+    /// By what they go on (changefeeds of a projection's collections, its dead letters, or snapshots), and where to.
     pub feeds: Vec<(String, TopicName)>,
 }
 
 impl Flow {
     /// The way of events from a topic through a projection that writes these collections.
     pub fn of(name: &str, topic: &TopicName, collections: &[(Arc<str>, CollectionConfig)]) -> Self {
+        let by = |what: &str| format!("projection {name:?}, {what}");
         let feed = |(name, config): &(Arc<str>, CollectionConfig)| {
-            Some((format!("collection {name}"), config.changefeed.clone()?))
+            Some((by(&format!("collection {name}")), config.changefeed.clone()?))
         };
-        let letters = topic.dead_letters().map(|letters| ("dead letters".to_owned(), letters));
+        let letters = topic.dead_letters().map(|letters| (by("dead letters"), letters));
         let feeds = collections.iter().filter_map(feed).chain(letters).collect();
-        Self { name: name.to_owned(), topic: topic.clone(), feeds }
+        Self { topic: topic.clone(), feeds }
+    }
+
+    /// The way of events from a topic with these settings to its snapshot topic, where it has one.
+    pub fn of_snapshots(topic: &TopicName, config: &TopicConfig) -> Option<Self> {
+        let snapshots = config.snapshot.as_ref()?;
+        let feeds = vec![("its snapshots".to_owned(), snapshots.topic.clone())];
+        Some(Self { topic: topic.clone(), feeds })
     }
 }
 
@@ -33,7 +39,7 @@ impl Flow {
 pub(super) fn through(new: &Flow, others: &[Flow]) -> Option<String> {
     let mut readers: HashMap<&TopicName, Vec<&Flow>> = HashMap::new();
     others.iter().for_each(|flow| readers.entry(&flow.topic).or_default().push(flow));
-    // For each topic that was reached, the projection that leads there, and by what.
+    // For each topic that was reached, the way that leads there, and by what.
     let mut ways: HashMap<&TopicName, (&Flow, &str)> = HashMap::new();
     let mut reached: VecDeque<&Flow> = [new].into();
     while let Some(flow) = reached.pop_front() {
@@ -55,9 +61,9 @@ fn told(new: &Flow, ways: &HashMap<&TopicName, (&Flow, &str)>) -> String {
     let mut steps = vec![format!("topic {}", new.topic)];
     let mut topic = &new.topic;
     while let Some((flow, feed)) = ways.get(topic) {
-        steps.push(format!("topic {}, projection {:?}, {feed}", flow.topic, flow.name));
+        steps.push(format!("topic {}, {feed}", flow.topic));
         topic = &flow.topic;
-        if flow.name == new.name {
+        if std::ptr::eq(*flow, new) {
             break;
         }
     }
@@ -71,8 +77,8 @@ mod tests {
 
     fn flow(name: &str, topic: &str, feeds: &[&str]) -> Flow {
         let topic_name = |name: &str| TopicName::parse(name).unwrap();
-        let feed = |feed: &&str| (format!("collection of_{name}"), topic_name(feed));
-        Flow { name: name.into(), topic: topic_name(topic), feeds: feeds.iter().map(feed).collect() }
+        let feed = |feed: &&str| (format!("projection {name:?}, collection of_{name}"), topic_name(feed));
+        Flow { topic: topic_name(topic), feeds: feeds.iter().map(feed).collect() }
     }
 
     #[test]

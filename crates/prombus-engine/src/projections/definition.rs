@@ -44,6 +44,9 @@ pub struct Definition {
     /// What a transactional projection writes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<WriteDefinition>,
+    /// Whether it takes events as those of the latest version of the topic's schema.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub normalize: bool,
     /// How often an event that fails is tried again before it goes to the dead letters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retries: Option<u32>,
@@ -69,6 +72,7 @@ impl Definition {
             indexes: Vec::new(),
             changefeed: None,
             write: Vec::new(),
+            normalize: false,
             retries: None,
         }
     }

@@ -28,6 +28,8 @@ pub struct Plan {
     pub(super) collections: Vec<(Arc<str>, CollectionConfig)>,
     /// How often an event that fails is tried again.
     pub(super) retries: u32,
+    /// Whether it takes events as those of the latest version of the topic's schema.
+    pub(super) normalize: bool,
 }
 
 #[derive(Clone)]
@@ -102,7 +104,8 @@ impl Plan {
             }
         };
         let (is_written_costly, probation) = (compiler.is_costly(), Arc::default());
-        Ok(Self { owner, rule, is_written_costly, probation, collections, retries })
+        let normalize = definition.normalize;
+        Ok(Self { owner, rule, is_written_costly, probation, collections, retries, normalize })
     }
 
     /// The collections of a definition, and what they are set to. It may still have expressions that do not compile, which takes

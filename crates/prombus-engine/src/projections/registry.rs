@@ -4,10 +4,10 @@
 mod handle;
 pub(super) mod hold;
 mod past;
+mod ways;
 
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
-use super::circle::{self, Flow};
 use super::runner::ProjectionContext;
 use super::stored::{self, Record, cursor_key, shadow};
 use super::{
@@ -113,6 +113,7 @@ impl Projections {
         for name in self.forgotten(&all) {
             self.end(&name).await;
         }
+        let snapshots = self.snapshot_ways().await?;
         for (name, record) in all {
             match self.is_known(&name, &record) {
                 true => continue,
@@ -120,11 +121,13 @@ impl Projections {
             };
             let setup = match Plan::collections(&Owner::projection(&name), &record.definition) {
                 // An earlier build may have let a circle pass. Whatever closes it stands still.
-                Ok(collections) => match self.circle(&name, &record.definition.topic, &collections) {
-                    // Its expressions are compiled when it starts: nobody waits for them here.
-                    None => Setup::new(record, None, collections),
-                    Some(reason) => halted_setup_of(&name, record, reason),
-                },
+                Ok(collections) => {
+                    match self.circle(&name, (&record.definition.topic, &collections), &snapshots) {
+                        // Its expressions are compiled when it starts: nobody waits for them here.
+                        None => Setup::new(record, None, collections),
+                        Some(reason) => halted_setup_of(&name, record, reason),
+                    }
+                }
                 // It was fine for the build that stored it. The others are none the worse for it.
                 Err(error) => halted_setup_of(&name, record, error.to_string()),
             };
@@ -180,26 +183,6 @@ impl Projections {
         }
     }
 
-    /// How events that a projection makes would come back to it through those that run.
-    fn circle(
-        &self,
-        name: &str,
-        topic: &TopicName,
-        collections: &[(Arc<str>, CollectionConfig)],
-    ) -> Option<String> {
-        let others: Vec<Flow> = {
-            let running = self.running.lock();
-            let others =
-                running.iter().filter(|(other, handle)| *other != name && handle.setup.halted().is_none());
-            others
-                .map(|(name, handle)| {
-                    Flow::of(name, &handle.record.borrow().definition.topic, &handle.setup.collections)
-                })
-                .collect()
-        };
-        circle::through(&Flow::of(name, topic, collections), &others)
-    }
-
     fn run(&self, name: &str, setup: Setup, is_stored: bool) {
         let (commands, receiver) = mpsc::channel(MAX_COMMANDS);
         let now = Now {
@@ -235,6 +218,11 @@ impl Projections {
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         check_name(name)?;
         let plan = Plan::compile_in_turn(name, &definition).await?;
+        if definition.normalize
+            && let Some(topic) = self.hub.log.topic(&definition.topic).await?
+        {
+            self.hub.raisers.of(&topic).await?;
+        }
         let (this, name) = (self.clone(), name.to_owned());
         to_its_end(async move { this.put_compiled(&name, definition, plan).await }).await
     }
@@ -248,7 +236,8 @@ impl Projections {
         let _changing = self.turn().await?;
         let before = self.record(name);
         let is_halted = self.running.lock().get(name).is_some_and(|handle| handle.setup.halted().is_some());
-        let circle = self.circle(name, &definition.topic, &plan.collections);
+        let snapshots = self.snapshot_ways().await?;
+        let circle = self.circle(name, (&definition.topic, &plan.collections), &snapshots);
         // One that stands still for a circle goes on once that is gone.
         if before.as_ref().is_some_and(|before| before.definition == definition)
             && (!is_halted || circle.is_some())
@@ -337,7 +326,8 @@ impl Projections {
             }
             collections.push((collection, CollectionConfig { owner: owner.clone(), indexes, changefeed }));
         }
-        if let Some(circle) = self.circle(name, &code.topic, &collections) {
+        let snapshots = self.snapshot_ways().await?;
+        if let Some(circle) = self.circle(name, (&code.topic, &collections), &snapshots) {
             return Err(ProjectionError::Bad(circle));
         }
         // A rebuild does not outlive the program that it was begun by.

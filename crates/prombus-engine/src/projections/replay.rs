@@ -11,6 +11,7 @@ use super::runner::{Found, Runner, page};
 use super::stored::{failed_key, failures_of};
 use super::{ProjectionError, merged_partitions::Wanted};
 use crate::groups::{Failure, Reader, letter_of};
+use crate::retry;
 use prombus_core::{
     Commit, CursorMove, Document, DocumentWrite, Event, Owner, ReadError, TopicName, WriteOp,
 };
@@ -94,7 +95,7 @@ impl Runner {
         let mut batch = applied.map_err(|stop| ReadError::Unavailable(stop.reason))?;
         loop {
             let commit = self.commit_again(&batch, &again, &failed);
-            let Err(error) = self.hub.bus.commit(Arc::new(commit)).await else {
+            let Err(error) = retry::commit(&*self.hub.bus, Arc::new(commit)).await else {
                 self.count_failures(&batch);
                 let failure = batch.applied.iter().find_map(|applied| applied.failure.as_ref());
                 return Ok(match failure {

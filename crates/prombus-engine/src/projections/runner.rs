@@ -4,24 +4,29 @@
 //! wrote is taken apart, until that event is alone and goes to the dead letters. One that makes too much is done in
 //! smaller ones, and so is what follows it for a while.
 
+mod recovery;
+
+use super::Plan;
 use super::batch::{Batch, Projector, by_code, by_plan};
 use super::merged_partitions::{MOST_EVENTS, MergedPartitions, Run, Wanted};
 use super::slots::WorkSlots;
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
-use crate::filter::{KEEP_TIME, Turn, off_the_runtime};
+use crate::filter::{Turn, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::homes::{Claims, Home};
 use crate::layers::Checks;
+use crate::room::{DocumentRoom, Room};
+use crate::schemas::raise::{Raiser, Raisers};
 use prombus_core::error::Retry;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, EventLogExt, HomesError, Json, Offset, Owner, Page, Partition, ReadError, ReadRequest, Ticket,
-    TopicName, TopicRef, TopicState, WriteOp,
+    EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Owner, Page, Partition, ReadError,
+    ReadRequest, Ticket, TopicName, TopicRef, TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long it takes until the clock has gone on.
@@ -41,6 +46,9 @@ const GROWS_AFTER: usize = 8;
 const LARGE_BATCH: usize = 256;
 /// So many large batches are committed at a time.
 pub(crate) const LARGE_BATCHES: usize = 4;
+/// A batch that makes more than this, in KiB, waits for room. What it takes is bounded by how much a single event makes; others
+/// end long before that.
+const MUCH_KIB: usize = 8 << 10;
 /// How long to wait when others change the same things.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -52,12 +60,18 @@ pub(crate) struct ProjectionContext {
     pub clock: Arc<dyn Clock>,
     /// The topics that are at home here.
     pub claims: Arc<Claims>,
+    /// What raises events to the latest version of their topic's schema.
+    pub raisers: Arc<Raisers>,
     /// What is asked of every event that somebody publishes.
     pub checks: Checks,
     /// Turns of large batches. Whoever publishes waits behind no more of them, however many projections have a backlog.
     pub large_batches: Arc<Semaphore>,
+    /// Room for batches that make much, which commits of consumers take as well.
+    pub room: Arc<DocumentRoom>,
     /// Whether other hubs may change what is stored.
     pub has_others: bool,
+    /// The settings of topics that the configuration names.
+    pub new_topics: Arc<NewTopics>,
     /// Who works, of all that have something to do.
     pub slots: WorkSlots,
     /// Held by the one that is compiled. Stored projections start one after another, so that clients, who wait in the same lines
@@ -85,12 +99,16 @@ pub(super) struct Stop {
 impl From<ReadError> for Stop {
     fn from(error: ReadError) -> Self {
         let pause = match &error {
-            ReadError::Unavailable(_) => Some(UNAVAILABLE_PAUSE),
+            // It may be added any time.
+            ReadError::Unavailable(_) | ReadError::NoUpcaster { .. } => Some(UNAVAILABLE_PAUSE),
             // The topic was deleted a moment ago: the next look at it says what it is now.
             ReadError::TopicNotFound(_) | ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. } => {
                 Some(BUSY_PAUSE)
             }
-            ReadError::Gone { .. } | ReadError::BadFind(_) | ReadError::Corrupt(_) => None,
+            ReadError::Gone { .. }
+            | ReadError::BadFind(_)
+            | ReadError::NotRaised { .. }
+            | ReadError::Corrupt(_) => None,
         };
         Self { reason: error.to_string(), pause }
     }
@@ -157,14 +175,6 @@ struct Rest {
     ends: BTreeMap<u32, u64>,
 }
 
-/// What is left to do of a batch that was refused.
-struct Pieces {
-    /// The next one last.
-    rest: Vec<Batch>,
-    /// Whether that is all of it.
-    whole: bool,
-}
-
 /// What a runner works for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -196,6 +206,8 @@ pub(super) struct Runner {
     most_events: usize,
     /// How many batches of so many were committed.
     full_batches: usize,
+    /// How much the last batch made, in KiB.
+    last_kib: usize,
     pub failures: Failures,
 }
 
@@ -221,6 +233,7 @@ impl Runner {
             flight: None,
             most_events: MOST_EVENTS,
             full_batches: 0,
+            last_kib: 0,
             failures: Failures::default(),
         }
     }
@@ -249,6 +262,8 @@ impl Runner {
                 None => return Ok(Step::NoTopic),
             },
         };
+        // What comes after a batch that made much probably makes as much, which nobody needs before there is room for it.
+        let room = if ends.is_empty() { None } else { self.room_for(self.last_kib).await };
         // Where events were removed there may be none, and the cursor has to go past that.
         let batch = match ends.is_empty() {
             true => None,
@@ -261,7 +276,7 @@ impl Runner {
         }
         match batch {
             Some((batch, ends)) => {
-                self.launch(batch, ends).await;
+                self.launch(batch, ends, room).await;
                 // What a projection in Rust reads must be there.
                 if matches!(self.projector, Projector::Code(_)) {
                     self.land().await?;
@@ -392,8 +407,18 @@ impl Runner {
         ends: BTreeMap<u32, u64>,
     ) -> Result<(Batch, BTreeMap<u32, u64>), Stop> {
         let mut later = events.split_off(self.most_events.min(events.len()));
-        let batch = self.batch_of(&mut events).await?;
+        let batch = self.batch_of(&mut events).await;
         events.append(&mut later);
+        let batch = match batch {
+            Ok(batch) => batch,
+            Err(stop) => {
+                // A definition has not begun with them. What it waits for may come.
+                if matches!(self.projector, Projector::Plan(_)) {
+                    self.rest = Some(Rest { events, ends });
+                }
+                return Err(stop);
+            }
+        };
         if events.is_empty() {
             return Ok((batch, ends));
         }
@@ -407,9 +432,11 @@ impl Runner {
         match &self.projector {
             Projector::Halted(reason) => Err(Stop { reason: reason.clone(), pause: None }),
             Projector::Plan(plan) => {
-                let _turn = Turn::at_projection(plan.is_costly()).await;
+                let raiser = self.raiser(plan).await?;
+                let is_costly = plan.is_costly() || raiser.as_ref().is_some_and(|raiser| raiser.is_costly());
+                let _turn = Turn::at_projection(is_costly).await;
                 let work = || {
-                    let batch = by_plan(plan, events, self.rebuild);
+                    let batch = by_plan(plan, events, raiser.as_deref(), self.rebuild);
                     let applied = batch.applied.len();
                     (batch, applied)
                 };
@@ -423,6 +450,14 @@ impl Runner {
                     error.into()
                 })
             }
+        }
+    }
+
+    /// What raises events, where the definition wants them so. What is missing for that may be added any time.
+    async fn raiser(&self, plan: &Plan) -> Result<Option<Arc<Raiser>>, ReadError> {
+        match self.hub.log.topic(&self.topic_name).await? {
+            Some(topic) if plan.normalize => self.hub.raisers.of(&topic).await,
+            _ => Ok(None),
         }
     }
 
@@ -492,15 +527,26 @@ impl Runner {
         letter_of(event, &Failure { reader, reason, attempts, replays: 0, now_ms })
     }
 
+    /// Waits for room where so much needs some.
+    async fn room_for(&self, kib: usize) -> Option<Room> {
+        // None is left when the hub is ending: what is committed then may as well be.
+        if kib > MUCH_KIB { self.hub.room.take(kib).await } else { None }
+    }
+
     /// Starts to commit a batch.
-    async fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>) {
+    async fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>, room: Option<Room>) {
+        self.last_kib = batch.made_kib();
+        let room = match room {
+            None => self.room_for(self.last_kib).await,
+            room => room,
+        };
         let turn = match batch.applied.len() >= LARGE_BATCH {
             // They are never closed.
             true => self.hub.large_batches.clone().acquire_owned().await.ok(),
             false => None,
         };
         let mut commit = Arc::new(self.commit(&mut batch, &ends));
-        let ticket = self.hub.bus.enqueue(&mut commit).await.map(|ticket| in_turn(ticket, turn));
+        let ticket = self.hub.bus.enqueue(&mut commit).await.map(|ticket| in_turn(ticket, (turn, room)));
         self.flight = Some(Flight { ticket, commit, batch, ends });
     }
 
@@ -547,85 +593,6 @@ impl Runner {
             self.failures.last = Some(reason.clone());
         }
     }
-
-    /// Does a batch that was refused in pieces, so that only what is to blame is left out. Where that takes long, the
-    /// rest is read again later: meanwhile it is told how far the projection is, and commands are heard.
-    async fn recover(&mut self, batch: Batch, ends: BTreeMap<u32, u64>, error: BusError) -> Result<(), Stop> {
-        let mut pieces = Pieces { rest: Vec::new(), whole: true };
-        let start = Instant::now();
-        self.take_apart(batch, error, &mut pieces)?;
-        while let Some(mut piece) = pieces.rest.pop() {
-            if piece.applied.len() > self.most_events {
-                let (first, rest) = piece.split(self.most_events);
-                pieces.rest.push(rest);
-                piece = first;
-            }
-            // Behind its last event a page may go on over what was removed.
-            let is_last = pieces.whole && pieces.rest.is_empty();
-            let ends = if is_last { ends.clone() } else { ends_of(&piece) };
-            match self.commit_now(&mut piece, &ends).await {
-                Err(error) => self.take_apart(piece, error, &mut pieces)?,
-                Ok(()) if start.elapsed() > KEEP_TIME => break,
-                Ok(()) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// What to do instead of a batch that was refused.
-    fn take_apart(&mut self, batch: Batch, error: BusError, pieces: &mut Pieces) -> Result<(), Stop> {
-        let count = batch.applied.len();
-        if is_too_large(&error) && count > 1 {
-            (self.most_events, self.full_batches) = (count / 2, 0);
-            pieces.rest.push(batch);
-            return Ok(());
-        }
-        let Some(at) = self.culprit(&batch, &error) else { return Err(error.into()) };
-        let (before, rest) = batch.split(at);
-        let (mut alone, after) = rest.split(1);
-        if !alone.blame_first(&error.to_string(), self.projector.retries()) {
-            return Err(error.into());
-        }
-        match self.projector {
-            Projector::Plan(_) | Projector::Halted(_) => pieces.rest.push(after),
-            // What it did after this event may rest on what it has read of it: that is done again.
-            Projector::Code(_) if !after.applied.is_empty() || !pieces.rest.is_empty() => {
-                (pieces.rest, pieces.whole) = (Vec::new(), false);
-            }
-            Projector::Code(_) => {}
-        }
-        pieces.rest.extend([alone, before]);
-        pieces.rest.retain(|piece| !piece.applied.is_empty());
-        Ok(())
-    }
-
-    /// Which event of a batch is to blame for an error, if one is.
-    pub fn culprit(&self, batch: &Batch, error: &BusError) -> Option<usize> {
-        match error {
-            BusError::Commit(
-                CommitError::BadWrite { index, .. }
-                | CommitError::NotUnique { index, .. }
-                | CommitError::IndexValueTooLong { index, .. },
-            ) => Some(batch.event_of(*index)),
-            error if is_too_large(error) => Some(0),
-            BusError::Commit(CommitError::TopicNotFound(topic)) if *topic != self.topic_name => {
-                let publish = batch.publishes.iter().position(|append| append.topic == *topic)?;
-                batch.publisher_of(publish)
-            }
-            error => batch.publisher_of(error.index()?),
-        }
-        .filter(|at| *at < batch.applied.len())
-    }
-
-    async fn commit_now(&mut self, batch: &mut Batch, ends: &BTreeMap<u32, u64>) -> Result<(), BusError> {
-        let mut commit = Arc::new(self.commit(batch, ends));
-        let done = outcome(self.hub.bus.enqueue(&mut commit).await).await;
-        match done {
-            Ok(()) => self.landed(batch, ends),
-            Err(_) => batch.take_back(commit),
-        }
-        done
-    }
 }
 
 /// What becomes of a commit that was enqueued, or was not.
@@ -633,22 +600,23 @@ async fn outcome(ticket: Result<Ticket, BusError>) -> Result<(), BusError> {
     Ok(ticket?.await.map(drop)?)
 }
 
-/// The ticket of a commit that has its turn until it is decided. It does not go by who awaits the ticket, and when: a
-/// projection may wait for a turn of its rebuild first.
-fn in_turn(ticket: Ticket, turn: Option<OwnedSemaphorePermit>) -> Ticket {
-    let Some(turn) = turn else { return ticket };
+/// The ticket of a commit that has its turn and its room until it is decided. It does not go by who awaits the ticket, and
+/// when: a projection may wait for a turn of its rebuild first.
+fn in_turn(ticket: Ticket, held: (Option<OwnedSemaphorePermit>, Option<Room>)) -> Ticket {
+    let (turn, room) = held;
+    if turn.is_none() && room.is_none() {
+        return ticket;
+    }
     let decided = tokio::spawn(async move {
         let answer = ticket.await;
         drop(turn);
+        if let Some(room) = room {
+            room.give_back();
+        }
         answer
     });
     let given_up = |_| Err(CommitError::Unknown("the commit was given up".into()));
     Ticket::new(async move { decided.await.unwrap_or_else(given_up) })
-}
-
-/// Whether a batch makes too much, so that fewer events might do.
-fn is_too_large(error: &BusError) -> bool {
-    matches!(error, BusError::Commit(CommitError::TooLarge { .. }))
 }
 
 /// Where the events of a batch end in each partition.

@@ -3,6 +3,7 @@
 use super::circle::{self, Flow};
 use super::registry::check_name;
 use super::{Definition, Plan, ProjectionError};
+use prombus_core::{TopicConfig, TopicName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,13 +17,16 @@ pub struct BadDefinition {
     pub error: Box<ProjectionError>,
 }
 
-/// Checks definitions that are to be made together: each has to compile, no two may write the same collection, and what
-/// they publish must not lead back to what they read. Nothing is known here of projections that are there already.
+/// Checks definitions that are to be made together, beside these topics: each has to compile, no two may write the same
+/// collection, and what they publish must not lead back to what they read. Nothing is known here of projections and topics
+/// that are there already.
 pub fn check_together<'a>(
     definitions: impl IntoIterator<Item = (&'a str, &'a Definition)>,
+    topics: impl IntoIterator<Item = (&'a TopicName, &'a TopicConfig)>,
 ) -> Result<(), BadDefinition> {
     let mut owners: BTreeMap<Arc<str>, &str> = BTreeMap::new();
-    let mut flows: Vec<Flow> = Vec::new();
+    let snapshots = topics.into_iter().filter_map(|(name, config)| Flow::of_snapshots(name, config));
+    let mut flows: Vec<Flow> = snapshots.collect();
     for (name, definition) in definitions {
         let bad = |error| BadDefinition { name: name.to_owned(), error: Box::new(error) };
         check_name(name).map_err(bad)?;
@@ -48,13 +52,16 @@ mod tests {
     use serde_json::json;
 
     fn refused(definitions: &[serde_json::Value]) -> Option<(String, String)> {
+        let snapshot = serde_json::from_value(json!({"topic": "s.snapshot", "every_ms": 1})).unwrap();
+        let topic = TopicConfig { snapshot: Some(snapshot), ..TopicConfig::default() };
+        let topics = [(&TopicName::parse("s").unwrap(), &topic)];
         let definitions: Vec<(String, Definition)> = definitions
             .iter()
             .zip(["a", "b", "c"])
             .map(|(json, name)| (name.to_owned(), serde_json::from_value(json.clone()).unwrap()))
             .collect();
         let all = definitions.iter().map(|(name, definition)| (name.as_str(), definition));
-        check_together(all).err().map(|bad| (bad.name.clone(), bad.to_string()))
+        check_together(all, topics).err().map(|bad| (bad.name.clone(), bad.to_string()))
     }
 
     #[test]
@@ -74,6 +81,11 @@ mod tests {
             ),
             (vec![plain("t", "c"), plain("u", "c")], "b", "collection c is written by projection \"a\""),
             (vec![fed("x", "c", "y"), fed("y", "d", "x")], "b", "without end"),
+            (
+                vec![fed("s.snapshot", "c", "y"), fed("y", "d", "s")],
+                "b",
+                "topic s, its snapshots, topic s.snapshot",
+            ),
         ] {
             let (who, why) = refused(&definitions).unwrap();
             assert!(who == name && why.contains(told), "{who}: {why}");

@@ -153,8 +153,9 @@ fn one_spelling(name: &str) -> Box<str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prombus_fixtures::merge_patch;
     use proptest::prelude::*;
-    use serde_json::{Map, Value};
+    use serde_json::Value;
 
     fn json(text: &str) -> Json {
         Json::parse(text.to_owned().into()).unwrap()
@@ -235,29 +236,13 @@ mod tests {
         })
     }
 
-    /// RFC 7396, as it is written there.
-    fn model(target: Option<Value>, patch: &Value) -> Value {
-        let Value::Object(patch) = patch else { return patch.clone() };
-        let mut target = match target {
-            Some(Value::Object(target)) => target,
-            _ => Map::new(),
-        };
-        for (name, change) in patch {
-            let old = target.remove(name);
-            if !change.is_null() {
-                target.insert(name.clone(), model(old, change));
-            }
-        }
-        Value::Object(target)
-    }
-
     proptest! {
         #[test]
         fn merging_is_what_the_rfc_says(patches in prop::collection::vec(value(), 1..6)) {
             let (mut merged, mut expected) = (None, None);
             for patch in &patches {
                 let next = Merged::after(merged, &Json::from_value(patch)).unwrap();
-                expected = Some(model(expected, patch));
+                expected = Some(merge_patch(expected, patch));
                 prop_assert_eq!(&next.clone().into_json().to_value().unwrap(), expected.as_ref().unwrap());
                 prop_assert_eq!(next.bytes, next.root.bytes());
                 merged = Some(next);

@@ -5,6 +5,7 @@
 mod docs;
 mod hostile;
 mod lenient;
+mod lint;
 mod mutate;
 mod mutated;
 mod pairs;

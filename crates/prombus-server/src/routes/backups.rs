@@ -4,7 +4,7 @@ use crate::answers::json_of;
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::params::Params;
+use crate::params::{NoParams, Params};
 use crate::path::PathNames;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{StatusCode, header};
@@ -63,12 +63,7 @@ pub(crate) async fn piece(
 }
 
 /// `DELETE /v1/backups/{id}`.
-pub(crate) async fn end(
-    State(app): State<App>,
-    names: PathNames,
-    RawQuery(query): RawQuery,
-) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
+pub(crate) async fn end(State(app): State<App>, names: PathNames, _: NoParams) -> Result<Response, ApiError> {
     // One that has ended already is what was asked for.
     app.hub()?.backups().end(id_of(&names)?);
     Ok(StatusCode::NO_CONTENT.into_response())

@@ -5,10 +5,10 @@ use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::params::Params;
+use crate::params::NoParams;
 use crate::path::PathNames;
 use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use prombus_core::collection::{Index, IndexState, Progress};
@@ -56,9 +56,8 @@ pub(crate) fn missing(name: &str) -> ApiError {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let mut states = app.hub()?.collections().list().await?;
     states.retain(|state| caller.may(Ask { action: Action::Read, topic: &state.name, group: None }));
     Ok(json_of(StatusCode::OK, &Collections { collections: states.iter().map(shown).collect() }))
@@ -68,9 +67,8 @@ pub(crate) async fn list(
 pub(crate) async fn show(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let name = names.collection()?;
     let state = app.hub()?.collections().get(name).await?;
     Ok(json_of(StatusCode::OK, &shown(&state.ok_or_else(|| missing(name))?)))
@@ -104,9 +102,8 @@ pub(crate) async fn put(
 pub(crate) async fn delete(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     app.hub()?.collections().delete(names.collection()?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -135,13 +135,14 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     }
     let key = params.one("key")?;
     let filter = Filter::compile_any(params.one("filter")?.as_deref()).await?;
-    params.done("topics, from, ts, key, filter")?;
+    let normalize = params.flag("normalize")?;
+    params.done("topics, from, ts, key, filter, normalize")?;
     let caller = caller.clone();
     let matches = move |topic: &TopicName| {
         topics.iter().any(|some| some.include(topic))
             && caller.may(Ask { action: Action::Subscribe, topic: topic.as_str(), group: None })
     };
-    Ok(TopicsQuery { matches: Box::new(matches), from, key, filter })
+    Ok(TopicsQuery { matches: Box::new(matches), from, key, filter, normalize })
 }
 
 /// A page of the dead letters of a topic: a caller says where it starts, and `filter` what it is about. It says beside
@@ -171,6 +172,7 @@ pub(crate) async fn letters_page(
             key: None,
             to_ts: None,
             filter: Filter::compile_any(filter.as_deref()).await?,
+            normalize: false,
         }),
     };
     let hub = app.hub()?;
@@ -261,16 +263,23 @@ impl Pieces for Page {
     }
 }
 
+/// The hub whose events are as the caller wants them.
+pub(super) fn read_hub(app: &App, params: &mut Params) -> Result<Hub, ApiError> {
+    let hub = app.hub()?;
+    Ok(if params.flag("normalize")? { hub.normalized() } else { hub.clone() })
+}
+
 /// `GET /v1/topics/{topic}/events/{id}`.
 pub(crate) async fn by_id(
     State(app): State<App>,
     names: PathNames,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
+    let mut params = Params::parse(query.as_deref())?;
+    let hub = read_hub(&app, &mut params)?;
+    params.done("normalize")?;
     let topic = names.topic()?;
     let id = parse_id("id", names.get("id"))?;
-    let hub = app.hub()?;
     match app.memory.make(async || Ok(hub.by_id(&topic, id).await?), answers::size).await? {
         Some(event) => Ok(answers::event(&event)),
         None => Err(ApiError::not_found(format!("topic {topic} has no event with id {id}"))),
@@ -293,8 +302,9 @@ impl ReadCall {
             key: params.one("key")?,
             to_ts: params.number("toTs")?,
             filter: Filter::compile_any(params.one("filter")?.as_deref()).await?,
+            normalize: params.flag("normalize")?,
         };
-        params.done("from, ts, afterId, offset, partition, key, toTs, limit, filter, cursor")?;
+        params.done("from, ts, afterId, offset, partition, key, toTs, limit, filter, normalize, cursor")?;
         Ok(Self { start: Start::Query(query), limit })
     }
 }

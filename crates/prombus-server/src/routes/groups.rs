@@ -8,12 +8,12 @@ use crate::commit::MAX_SETTLED;
 use crate::error::{ApiError, not_a_lease};
 use crate::gateway::App;
 use crate::media::JSON;
-use crate::params::{Params, parse_id};
+use crate::params::{NoParams, parse_id};
 use crate::path::PathNames;
 use crate::pieces::{self, Array};
 use crate::pulls::{self, RoomWait};
 use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
@@ -195,9 +195,8 @@ pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
@@ -219,9 +218,8 @@ pub(crate) async fn list(
 pub(crate) async fn show(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let group = existing(&app, &names).await?;
     Ok(json_of(StatusCode::OK, &shown(&group, &group.status().await?)))
 }
@@ -230,9 +228,8 @@ pub(crate) async fn show(
 pub(crate) async fn delete(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     app.hub()?.groups().delete(&names.topic()?, &names.group()?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
@@ -241,9 +238,8 @@ pub(crate) async fn delete(
 pub(crate) async fn cursor(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     cursor_of(&existing(&app, &names).await?).await
 }
 

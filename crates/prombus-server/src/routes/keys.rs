@@ -1,12 +1,13 @@
 //! The latest event of one key, or of many; and forgetting a key.
 
+use super::events::read_hub;
 use crate::answers::{self, json_of};
 use crate::auth::Caller;
 use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media;
-use crate::params::Params;
+use crate::params::{NoParams, Params};
 use crate::path::PathNames;
 use crate::pieces::{self, Pieces};
 use axum::Extension;
@@ -28,9 +29,11 @@ pub(crate) async fn latest(
     names: PathNames,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
+    let mut params = Params::parse(query.as_deref())?;
+    let hub = read_hub(&app, &mut params)?;
+    params.done("normalize")?;
     let (topic, key) = (names.topic()?, names.get("key"));
-    let (hub, of) = (app.hub()?, TopicRef::from(&topic));
+    let of = TopicRef::from(&topic);
     match app.memory.make(async || Ok(hub.latest_by_key(&of, key).await?), answers::size).await? {
         Some(event) => Ok(answers::event(&event)),
         None => Err(ApiError::not_found(format!("topic {topic} has no event of key {key:?}"))),
@@ -41,9 +44,8 @@ pub(crate) async fn latest(
 pub(crate) async fn forget(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let (topic, key) = (names.topic()?, names.get("key"));
     let events = app.hub()?.forget(&topic, key).await?;
     Ok(json_of(StatusCode::OK, &ForgetAnswer { events }))
@@ -58,8 +60,10 @@ pub(crate) async fn latest_of_many(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let body = BodyReader::new(body, &parts, &app).whole().await?;
-    Params::parse(parts.uri.query())?.done("none")?;
-    let (hub, topic) = (app.hub()?, names.topic()?);
+    let mut params = Params::parse(parts.uri.query())?;
+    let hub = read_hub(&app, &mut params)?;
+    params.done("normalize")?;
+    let topic = names.topic()?;
     media::require_json(&parts.headers)?;
     let KeysRequest { keys } = parse_object(&body)?;
     if keys.len() > MAX_KEYS {
@@ -74,8 +78,7 @@ pub(crate) async fn latest_of_many(
     // In an object, each name comes once.
     let mut seen = HashSet::new();
     let keys: Vec<String> = keys.into_iter().filter(|key| seen.insert(key.clone())).collect();
-    let latest =
-        Latest { hub: hub.clone(), topic: topic.pinned(), keys: keys.into_iter(), state: Writing::Start };
+    let latest = Latest { hub, topic: topic.pinned(), keys: keys.into_iter(), state: Writing::Start };
     pieces::answer(latest, media::JSON, (&app, caller)).await
 }
 

@@ -6,7 +6,6 @@
 use super::lines::{Line, Lines};
 use super::publish::{Publisher, parse_event};
 use crate::answers::json_of;
-use crate::auth::Caller;
 use crate::body::BodyReader;
 use crate::error::ApiError;
 use axum::http::StatusCode;
@@ -21,13 +20,9 @@ const MAX_COMMIT_LINES: usize = 1_000;
 const MAX_COMMIT_BYTES: usize = 8 << 20;
 
 /// Publishes every line of the body.
-pub(crate) async fn import(
-    publisher: &Publisher,
-    mut intake: BodyReader,
-    caller: &Caller,
-) -> Result<Response, ApiError> {
+pub(crate) async fn import(publisher: &Publisher, mut intake: BodyReader) -> Result<Response, ApiError> {
     let mut import = Import::new(publisher)?;
-    match import.run(&mut intake, caller).await {
+    match import.run(&mut intake).await {
         Ok(()) => Ok(json_of(StatusCode::CREATED, &import.outcome())),
         Err(error) => Err(match import.duplicates {
             0 => error,
@@ -75,7 +70,7 @@ impl<'a> Import<'a> {
         Imported { count: self.count, duplicates: self.duplicates }
     }
 
-    async fn run(&mut self, intake: &mut BodyReader, caller: &Caller) -> Result<(), ApiError> {
+    async fn run(&mut self, intake: &mut BodyReader) -> Result<(), ApiError> {
         let mut lines = Lines::new(self.publisher.app.options.max_body_bytes);
         loop {
             let part = tokio::select! {
@@ -85,14 +80,7 @@ impl<'a> Import<'a> {
             };
             let first_left_out = self.lines.first().copied();
             let part = match part {
-                Ok(Some(part)) => match caller.ended() {
-                    None => part,
-                    // A stream may last longer than its caller's token.
-                    Some(why) => {
-                        let error = ApiError::unauthorized(why);
-                        return Err(error.after_lines(self.count, lines.number() + 1));
-                    }
-                },
+                Ok(Some(part)) => part,
                 Ok(None) => break,
                 Err(error) => {
                     let line = first_left_out.unwrap_or(lines.number() + 1);

@@ -12,10 +12,11 @@ use axum::body::HttpBody;
 use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::{Bounds, ReadError, TopicState};
+use prombus_core::{Bounds, ReadError, TopicName, TopicState};
 use prombus_engine::groups::Group;
 use prombus_engine::{Hub, SnapshotStatus};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// So many partitions of groups are shown one by one in an answer, which is more than any one group can have. Groups for
@@ -24,6 +25,9 @@ const MAX_ROWS: usize = 4_096;
 
 /// So many partitions have metrics of their own, of topics that let events go.
 const MAX_KEPT_SAMPLES: usize = 4_096;
+
+/// So many topics with schemas have metrics of their own before anything violates them.
+const MAX_SCHEMA_SAMPLES: usize = 4_096;
 
 /// So many topics with snapshots have metrics of their own.
 const MAX_SNAPSHOT_SAMPLES: usize = 4_096;
@@ -87,6 +91,7 @@ pub(crate) async fn ops(
         "kind": status.kind,
         "failed": status.failed,
         "disk_full": status.is_full,
+        "cleaning_stuck": status.extra("reclaiming_stuck") > 0,
         "disk_bytes": status.extra("disk_bytes"),
         "disk_free_bytes": status.extra("disk_free_bytes"),
     });
@@ -215,10 +220,20 @@ async fn metrics_text(app: &App) -> String {
         text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
         let durations = hub.cleaning().durations();
         text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub).await, durations));
+        text.push_str(&crate::metrics::schemas_text(&violations(hub).await));
         let durations = hub.cleaning().snapshot_durations();
         text.push_str(&crate::metrics::snapshots_text(&snapshot_samples(hub).await, durations));
     }
     text
+}
+
+/// How many events violated the schema of each topic that has one.
+async fn violations(hub: &Hub) -> BTreeMap<TopicName, u64> {
+    let topics = hub.schemas().list().await.unwrap_or_default();
+    let names = topics.into_iter().map(|(topic, _)| topic).take(MAX_SCHEMA_SAMPLES);
+    let mut counts: BTreeMap<TopicName, u64> = names.map(|topic| (topic, 0)).collect();
+    counts.extend(hub.schemas().violations());
+    counts
 }
 
 /// The answer for unknown paths.

@@ -6,10 +6,10 @@ use crate::body::{json_body, parse_optional};
 use crate::definition::Fields;
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::params::Params;
+use crate::params::NoParams;
 use crate::path::PathNames;
 use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use prombus_core::TopicName;
@@ -110,9 +110,8 @@ fn check_change(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiErr
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let projections = visible_to(&caller, app.hub()?).await?;
     Ok(json_of(StatusCode::OK, &ProjectionsAnswer { projections }))
 }
@@ -122,9 +121,8 @@ pub(crate) async fn show(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let status = app.hub()?.projections().get(names.get("name")).await?;
     caller.check(admin(status.definition.topic.as_str()))?;
     Ok(json_of(StatusCode::OK, &shown_to(&caller, &status)))
@@ -209,9 +207,8 @@ pub(crate) async fn delete(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let (projections, name) = (app.hub()?.projections(), names.get("name"));
     check_removal(&caller, &projections.get(name).await?)?;
     projections.delete(name).await?;

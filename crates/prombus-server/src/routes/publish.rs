@@ -2,7 +2,6 @@
 
 use super::ndjson;
 use crate::answers;
-use crate::auth::Caller;
 use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -11,7 +10,6 @@ use crate::media::{self, BodyType};
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::rate::ConnectionRate;
-use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::Extensions;
 use axum::response::Response;
@@ -47,7 +45,6 @@ fn rate_of(extensions: &Extensions) -> ConnectionRate {
 /// `POST /v1/topics/{topic}/events`.
 pub(crate) async fn events(
     State(app): State<App>,
-    Extension(caller): Extension<Caller>,
     names: Result<PathNames, ApiError>,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -57,7 +54,7 @@ pub(crate) async fn events(
     let intake = BodyReader::new(body, &parts, &app);
     let publisher = &Publisher { app, rate: rate_of(&parts.extensions), topic };
     match body_type {
-        BodyType::Lines => ndjson::import(publisher, intake, &caller).await,
+        BodyType::Lines => ndjson::import(publisher, intake).await,
         BodyType::Json => {
             let body = intake.whole().await?;
             match body.iter().find(|byte| !byte.is_ascii_whitespace()) {

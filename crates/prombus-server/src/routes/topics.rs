@@ -6,11 +6,11 @@ use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::JSON;
-use crate::params::Params;
+use crate::params::NoParams;
 use crate::path::PathNames;
 use crate::pieces::{self, Array};
 use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
@@ -83,9 +83,8 @@ fn shown_partition(partition: u32, kept: &Kept) -> PartitionBounds {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let hub = app.hub()?.clone();
     let mut states = hub.topics().await?;
     states.retain(|state| caller.may_see(&state.name));
@@ -108,9 +107,8 @@ pub(crate) async fn list(
 pub(crate) async fn show(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
@@ -166,9 +164,8 @@ pub(crate) async fn trim(
 pub(crate) async fn delete(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let topic = names.topic()?;
     app.hub()?.delete_topic(&topic).await?;
     app.metrics.forget_topic(&topic);

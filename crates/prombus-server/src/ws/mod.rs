@@ -106,7 +106,7 @@ pub(crate) async fn upgrade(
     let caller = caller.map(|Extension(caller)| caller);
     let rate = rate.map(|Extension(rate)| rate).unwrap_or_default();
     let received = received.map_or_else(|| Received::new(&app.memory), |Extension(received)| received);
-    received.is_of_frames();
+    received.is_of_frames(app.options.body_timeout);
     Ok(upgrade.on_upgrade(async move |socket| {
         connection(socket, app, Client { caller, rate, received }).await;
         drop(place);

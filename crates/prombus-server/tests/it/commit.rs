@@ -61,6 +61,11 @@ async fn what_makes_no_sense() {
     }
     let huge = r#"{"writes":[{"collection":"c","key":"k","set":{"n":1e400}}]}"#;
     hub.post(COMMIT, huge).await.is_error(400, "bad_request");
+    // Written as an integer, an amount that no 64 bits hold would make a double of a counter.
+    for amount in ["18446744073709551616", "-9223372036854775809"] {
+        let inc = format!(r#"{{"writes":[{{"collection":"c","key":"k","inc":{{"n":{amount}}}}}]}}"#);
+        hub.post(COMMIT, &inc).await.is_error(400, "bad_request");
+    }
     hub.post(COMMIT, "").await.is_error(400, "bad_json");
     hub.post(COMMIT, "{").await.is_error(400, "bad_json");
     hub.lines(COMMIT, "{}").await.is_error(415, "bad_request");

@@ -8,24 +8,6 @@ const EVENTS: &str = "/v1/topics/t/events";
 const KEYS: &str = "/v1/topics/t/keys";
 
 #[tokio::test]
-async fn the_latest_of_a_key() {
-    let hub = start().await;
-    hub.fill("t", 25).await;
-    assert_eq!(hub.get(&format!("{KEYS}/k4")).await.is(200).json()["payload"], 24);
-    assert_eq!(hub.get(&format!("{KEYS}/k5")).await.is(200).json()["payload"], 15);
-    hub.get(&format!("{KEYS}/nobody")).await.is_error(404, "not_found");
-    hub.get("/v1/topics/nobody/keys/k1").await.is_error(404, "not_found");
-    hub.get(&format!("{KEYS}/k1?x=1")).await.is_error(400, "bad_request");
-}
-
-#[tokio::test]
-async fn a_tombstone_is_an_event() {
-    let hub = start().await;
-    hub.post(EVENTS, r#"[{"payload":1,"key":"k"},{"payload":null,"key":"k"}]"#).await.is(201);
-    assert_eq!(hub.get(&format!("{KEYS}/k")).await.is(200).json()["payload"], json!(null));
-}
-
-#[tokio::test]
 async fn keys_of_any_kind() {
     let hub = start().await;
     for (key, path) in [
@@ -97,5 +79,6 @@ async fn bad_requests() {
         hub.post(KEYS, bad).await.is_error(400, "bad_json");
     }
     hub.post("/v1/topics/nobody/keys", r#"{"keys":[]}"#).await.is_error(404, "not_found");
+    hub.get(&format!("{KEYS}/k1?x=1")).await.is_error(400, "bad_request");
     hub.lines(KEYS, r#"{"keys":[]}"#).await.is_error(415, "bad_request");
 }

@@ -142,66 +142,6 @@ async fn what_is_told_of_many_groups_is_bounded() {
 }
 
 #[tokio::test]
-async fn paths_that_do_not_exist() {
-    let hub = start().await;
-    for path in [
-        "/",
-        "/v1",
-        "/v1/",
-        "/publish",
-        "/publish/",
-        "/v1/topics/",
-        "/v1/topics/t/",
-        "/v1/topics/t/x",
-        "/%ff",
-    ] {
-        hub.get(path).await.is_error(404, "not_found");
-    }
-    hub.post("/nowhere", "{}").await.is_error(404, "not_found");
-}
-
-#[tokio::test]
-async fn methods_that_do_not_fit() {
-    let hub = start().await;
-    for (method, path, allow) in [
-        (Method::GET, "/publish/t", "POST"),
-        (Method::POST, "/v1/topics", "GET,HEAD"),
-        (Method::PATCH, "/v1/topics/t", "GET,HEAD,PUT,DELETE"),
-        (Method::DELETE, "/v1/topics/t/events", "GET,HEAD,POST"),
-        (Method::PUT, "/v1/topics/t/events/x", "GET,HEAD"),
-        (Method::GET, "/v1/topics/t/keys", "POST"),
-        (Method::POST, "/healthz", "GET,HEAD"),
-        (Method::OPTIONS, "/metrics", "GET,HEAD"),
-    ] {
-        let answer = common::send(hub.request(method.clone(), path)).await;
-        answer.is_error(405, "method_not_allowed");
-        assert_eq!(answer.header("allow"), Some(allow), "{method} {path}");
-    }
-}
-
-#[tokio::test]
-async fn head_works_where_get_does() {
-    let hub = start().await;
-    hub.fill("t", 3).await;
-    for path in [
-        "/healthz",
-        "/readyz",
-        "/metrics",
-        "/v1/topics",
-        "/v1/topics/t",
-        "/v1/topics/t/events",
-        "/v1/topics/t/keys/k1",
-    ] {
-        let head = common::send(hub.request(Method::HEAD, path)).await;
-        assert_eq!(head.is(200).text, "", "{path}");
-        assert_eq!(head.header("content-type"), hub.get(path).await.header("content-type"), "{path}");
-    }
-    common::send(hub.request(Method::HEAD, "/v1/topics/nobody")).await.is(404);
-    let export = hub.request(Method::HEAD, "/v1/topics/t/events").header("accept", "application/x-ndjson");
-    assert_eq!(common::send(export).await.is(200).text, "");
-}
-
-#[tokio::test]
 async fn a_group_that_is_denied_is_not_shown() {
     let token = |token: &str, policy: serde_json::Value| {
         let (mut rules, policy): (_, Policy) = (Rules::default(), serde_json::from_value(policy).unwrap());

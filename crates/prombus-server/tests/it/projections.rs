@@ -207,6 +207,28 @@ async fn a_circle_is_told_with_its_way() {
 }
 
 #[tokio::test]
+async fn snapshots_close_no_circle_whichever_part_of_it_comes_last() {
+    let snapshots = |target: &str| json!({"snapshot": {"topic": target, "every_ms": 1}}).to_string();
+    let define = |topic: &str, feed: &str| {
+        let write =
+            json!({"collection": "c", "key": "event.key", "set": "event.payload", "changefeed": feed});
+        json!({"topic": topic, "write": [write]}).to_string()
+    };
+    let hub = start().await;
+    hub.put("/v1/topics/u", &snapshots("u.snap")).await.is(201);
+    let error = hub.put(P, &define("u.snap", "u")).await.is_error(400, "bad_request");
+    let way = "topic u.snap, projection \"p\", collection c, topic u, its snapshots, topic u.snap";
+    assert!(error["message"].as_str().unwrap().ends_with(way), "{error}");
+    hub.put(P, &define("v.snap", "v")).await.is(201);
+    // Only the projection says where its changes go.
+    hub.put("/v1/collections/c", r#"{"changefeed":"u"}"#).await.is_error(409, "not_owner");
+    let error = hub.put("/v1/topics/v", &snapshots("v.snap")).await.is_error(400, "bad_request");
+    let way = "topic v, its snapshots, topic v.snap, projection \"p\", collection c, topic v";
+    assert!(error["message"].as_str().unwrap().ends_with(way), "{error}");
+    hub.get("/v1/topics/v").await.is_error(404, "not_found");
+}
+
+#[tokio::test]
 async fn whoever_waits_for_a_projection_learns_that_it_was_deleted() {
     for path in ["snap/k", "list"] {
         let hub = start().await;

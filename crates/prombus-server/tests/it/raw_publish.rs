@@ -3,75 +3,9 @@
 use crate::common;
 use crate::common::{Answer, Served, start, start_with};
 use reqwest::Method;
-use serde_json::json;
-
-const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
 async fn publish(hub: &Served, path: &str, body: &str) -> Answer {
     common::send(hub.request(Method::POST, path).body(body.to_owned())).await
-}
-
-async fn only_event(hub: &Served) -> serde_json::Value {
-    let page = hub.get("/v1/topics/t/events").await.is(200).json();
-    assert_eq!(page["count"], 1);
-    page["events"][0].clone()
-}
-
-#[tokio::test]
-async fn any_content_type_will_do() {
-    let hub = start().await;
-    for kind in ["application/x-www-form-urlencoded", "text/plain", "application/octet-stream"] {
-        let request = hub.request(Method::POST, "/publish/t").header("content-type", kind).body(r#"{"a":1}"#);
-        common::send(request).await.is(201);
-    }
-    publish(&hub, "/publish/t", " null ").await.is(201);
-}
-
-#[tokio::test]
-async fn the_query_sets_the_fields() {
-    let hub = start().await;
-    let path = format!("/publish/t?key=k%2F%C3%B6+x&id={ID}&ts=7&sid=s%22&tag=%23a&tag=b&caused_by=c");
-    publish(&hub, &path, "{\"n\": 1.10}").await.is(201);
-    let event = only_event(&hub).await;
-    assert_eq!((&event["key"], &event["id"], &event["ts"]), (&json!("k/ö x"), &json!(ID), &json!(7)));
-    assert_eq!((&event["sid"], &event["tags"]), (&json!("s\""), &json!(["#a", "b"])));
-    assert_eq!(event["caused_by"], json!(["c"]));
-    assert_eq!(publish(&hub, &path, "{\"n\":1.10}").await.is(200).json()["duplicate"], true);
-    publish(&hub, &path, "2").await.is_error(409, "id_conflict");
-}
-
-#[tokio::test]
-async fn a_partition_can_be_named() {
-    let hub = start().await;
-    hub.put("/v1/topics/t", r#"{"partitions":4}"#).await.is(201);
-    assert_eq!(publish(&hub, "/publish/t?partition=3", "1").await.is(201).json()["partition"], 3);
-    publish(&hub, "/publish/t?partition=4", "1").await.is_error(400, "bad_request");
-    publish(&hub, "/publish/t?partition=1&key=k", "1").await.is_error(400, "bad_request");
-}
-
-#[tokio::test]
-async fn headers_become_event_headers() {
-    let hub = start().await;
-    let request = hub
-        .request(Method::POST, "/publish/t")
-        .header("X-Event-Schema-Version", "2")
-        .header("traceparent", "00-a-b-01")
-        .header("tracestate", "x=1")
-        .header("x-other", "no")
-        .header("content-type", "text/plain")
-        .body("1");
-    common::send(request).await.is(201);
-    let headers = only_event(&hub).await["headers"].clone();
-    assert_eq!(headers, json!({"x-schema-version": "2", "traceparent": "00-a-b-01", "tracestate": "x=1"}));
-    let bad = hub.request(Method::POST, "/publish/t").header("x-event-a_b", "2").body("1");
-    common::send(bad).await.is_error(400, "bad_request");
-}
-
-#[tokio::test]
-async fn no_headers_make_no_headers() {
-    let hub = start().await;
-    publish(&hub, "/publish/t", "1").await.is(201);
-    assert!(only_event(&hub).await.get("headers").is_none());
 }
 
 #[tokio::test]

@@ -1,8 +1,7 @@
 //! Topics: list, show, make, change, delete.
 
 use crate::common;
-use crate::common::{Setup, start, start_with};
-use prombus_engine::Limits;
+use crate::common::start;
 use prombus_wire::{TopicAnswer, Topics};
 use reqwest::Method;
 use serde_json::json;
@@ -109,14 +108,4 @@ async fn a_deleted_topic_is_gone_and_can_be_made_again() {
     hub.delete(TOPIC).await.is_error(404, "not_found");
     hub.fill("a.b", 1).await;
     assert_eq!(hub.get(TOPIC).await.json()["events"], 1);
-}
-
-#[tokio::test]
-async fn there_is_a_limit() {
-    let limits = Limits { topics: 2, ..Limits::default() };
-    let hub = start_with(Setup { limits, ..Setup::default() }).await;
-    hub.put("/v1/topics/a", "").await.is(201);
-    hub.put("/v1/topics/b", "").await.is(201);
-    hub.put("/v1/topics/c", "").await.is_error(413, "too_large");
-    hub.put("/v1/topics/b", r#"{"partitions":2}"#).await.is(200);
 }

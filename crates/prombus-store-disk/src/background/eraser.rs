@@ -68,7 +68,7 @@ pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitErro
 }
 
 /// Has a checkpoint taken, of a new part where `ends_part`, and waits until nothing older is left.
-fn renew(shared: &Shared, writer: &Sender<Message>, ends_part: bool) -> Result<Renewed, CommitError> {
+pub fn renew(shared: &Shared, writer: &Sender<Message>, ends_part: bool) -> Result<Renewed, CommitError> {
     let closed = || CommitError::Unavailable(shared.failure());
     let (answer, answered) = oneshot::channel();
     writer.send(Message::Renew(Renew { ends_part, answer })).map_err(|_| closed())?;

@@ -6,7 +6,7 @@
 use crate::background::eraser::{Names, not_erased};
 use crate::background::merger::{self, MergeJob, Merged};
 use crate::background::refusal;
-use crate::disk::{is_full, is_out_of_handles, remove_if_there};
+use crate::disk::{Disk, is_full, is_out_of_handles, remove_if_there};
 use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
@@ -247,7 +247,7 @@ impl Housekeeper {
 
     /// Writes a checkpoint, and deletes what it replaces.
     fn checkpoint(&mut self, view: View, epoch: u64, tables: Arc<Tables>) -> io::Result<()> {
-        let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
+        let (disk, dir) = (&self.shared.cleaning_disk, &self.shared.options.dir);
         let numbers: Vec<u64> = tables.numbers().collect();
         let checkpoint = Checkpoint { view, epoch, tables: numbers.clone(), with_documents: false };
         let file = checkpoint::write(disk, dir, &checkpoint)?;
@@ -294,7 +294,7 @@ impl Housekeeper {
             return;
         }
         let names = Names::of(view, u64::MAX);
-        let is_done = match self.tables.have_gone(&names, view.next_collection, &view.is_alive()) {
+        let is_done = match self.tables.have_gone(&names, &view.is_alive()) {
             Ok(false) => self.remove_older().map(|()| true),
             Ok(true) => {
                 let (tables, keep) = (self.tables.list().to_vec(), Box::new(view.is_alive()));
@@ -352,7 +352,7 @@ fn note(chore: Chore, waiting: &mut VecDeque<Chore>) -> bool {
 }
 
 fn seal(shared: &Shared, part: &Part, facts: PartFacts) -> io::Result<()> {
-    let (disk, dir) = (&*shared.disk, &shared.options.dir);
+    let (disk, dir) = (&shared.cleaning_disk, &shared.options.dir);
     let path = index_path(dir, facts.name);
     let unsealed = match &*part.index() {
         Index::Sealed(_) => false,

@@ -5,6 +5,7 @@ pub(crate) mod eraser;
 pub(crate) mod housekeeper;
 pub(crate) mod merger;
 pub(crate) mod rewriter;
+mod worth;
 
 use crate::disk::is_full;
 use prombus_core::CommitError;

@@ -5,8 +5,10 @@
 //! a later one. A rewritten part is durable, with its index, before the commit that puts it in place of others, and those
 //! are deleted once that commit is. Readers that still hold them read on: a deleted file stays until it is closed.
 
-use crate::background::{eraser, refusal};
-use crate::disk::{folder_of, remove_if_there};
+use crate::background::eraser::{self, renew};
+use crate::background::refusal;
+use crate::background::worth::{Worth, is_worth_a_checkpoint, live, windows, worth_it};
+use crate::disk::{Disk, folder_of, remove_if_there};
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
 use crate::index::sidecar::{self, PartFacts, Sidecar};
@@ -18,12 +20,12 @@ use crate::shared::Shared;
 use crate::state::view::View;
 use crate::write::writer::{Job, Message, Work};
 use hashbrown::HashMap;
-use prombus_core::{CommitError, Offset, Receipt};
+use prombus_core::{CommitError, Receipt};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
@@ -31,10 +33,8 @@ use tokio::sync::oneshot;
 const BATCH_BYTES: usize = 1 << 20;
 /// How many events of a partition are looked up at a time.
 const PLACES: u64 = 1024;
-/// A part with less than this share of the size of a part in it is put together with its neighbours.
-const SMALL: u64 = 8;
-/// So many small neighbours are worth it even where nothing in them is dead.
-const SMALL_PARTS: usize = 8;
+/// How long to wait before what could not be given back (because the disk is full, for example) is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
 
 /// A part in place of others, or none.
 pub struct Replacement {
@@ -56,7 +56,7 @@ impl Drop for End<'_> {
 /// Runs until nobody wakes it any more.
 pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
     let _end = End(shared);
-    while woken.recv().is_ok() {
+    while is_woken(shared, woken) {
         loop {
             let erasures = shared.take_erasures();
             if !erasures.is_empty() {
@@ -67,17 +67,26 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
             if shared.closing.load(Ordering::Relaxed) || shared.failed().is_some() {
                 break;
             }
-            match reclaim_some(shared, writer) {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(_) if shared.closing.load(Ordering::Relaxed) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "space of dead events cannot be given back yet");
-                    break;
-                }
+            shared.keep_room_back();
+            let reclaimed = reclaim_some(shared, writer);
+            if shared.closing.load(Ordering::Relaxed) {
+                break;
+            }
+            shared.set_reclaiming_stuck(reclaimed.as_ref().err());
+            if reclaimed != Ok(true) {
+                break;
             }
         }
     }
+}
+
+/// Waits until there may be something to do, which there is after a while where something could not be done; whether
+/// anybody is left who says so.
+fn is_woken(shared: &Shared, woken: &Receiver<()>) -> bool {
+    if !shared.is_reclaiming_stuck.load(Ordering::Relaxed) {
+        return woken.recv().is_ok();
+    }
+    woken.recv_timeout(RETRY_AFTER) != Err(RecvTimeoutError::Disconnected)
 }
 
 /// Rewrites or drops some neighbours that are worth it; whether there were any.
@@ -89,8 +98,25 @@ fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> Result<bool, Commi
         Err(CommitError::NoRoom) => reclaim(shared, writer, |view| {
             worth_it(shared, view, 0).into_iter().min_by_key(|group| live(group))
         }),
+        Ok(false) => free_recent(shared, writer),
         done => done,
     }
+}
+
+/// Has a checkpoint taken behind the part that is being written, and that part ended, if those that wait for it are worth
+/// it; whether they were.
+fn free_recent(shared: &Shared, writer: &Sender<Message>) -> Result<bool, CommitError> {
+    let view = shared.view();
+    if !shared.options.reclaims || !is_worth_a_checkpoint(shared, &view) {
+        return Ok(false);
+    }
+    drop(view);
+    renew(shared, writer, true)?;
+    let reclaimed =
+        reclaim(shared, writer, |view| worth_it(shared, view, shared.options.part_bytes).into_iter().next());
+    // There are two again, in case one is damaged.
+    writer.send(Message::Checkpoint).map_err(|_| CommitError::Unavailable(shared.failure()))?;
+    reclaimed
 }
 
 fn reclaim(
@@ -120,14 +146,17 @@ pub fn rewrite(
 ) -> Result<(), CommitError> {
     let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
     let rewrite = Rewrite::new(shared, &view, &old).map_err(not_rewritten)?;
-    let unfinished = part_path(&shared.options.dir, rewrite.name).with_extension("tmp");
+    let name = rewrite.name;
     let new = rewrite.run().map_err(|error| {
-        // On a full disk, what was begun must not take the room that it was to make. The next open removes it otherwise.
-        let _ = remove_if_there(&*shared.disk, &unfinished);
+        give_up(shared, name);
         not_rewritten(error)
     })?;
     let after = new.as_ref().map_or(0, |part| part.disk_bytes());
-    answer_of(shared, writer, Work::Replace(Replacement { old: old.clone(), new }))?;
+    answer_of(shared, writer, Work::Replace(Replacement { old: old.clone(), new })).inspect_err(|error| {
+        if *error == CommitError::NoRoom {
+            give_up(shared, name);
+        }
+    })?;
     shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
     shared.rewritten_bytes.fetch_add(after, Ordering::Relaxed);
     drop(view);
@@ -144,101 +173,19 @@ pub fn rewrite(
     removed.map_err(not_rewritten)
 }
 
+/// Removes what there is of a part that is not put in the place of others: on a full disk, it must not take the room that
+/// it was to make. What cannot be removed now is removed at the next open.
+fn give_up(shared: &Shared, name: PartName) {
+    for path in [part_path(&shared.options.dir, name), index_path(&shared.options.dir, name)] {
+        for path in [path.with_extension("tmp"), path] {
+            let _ = remove_if_there(&*shared.disk, &path);
+        }
+    }
+}
+
 /// What an I/O error means for who waits.
 fn not_rewritten(error: io::Error) -> CommitError {
     refusal("parts of the journal cannot be rewritten yet", &error)
-}
-
-/// What is known of a part without reading it.
-struct Worth {
-    part: Arc<Part>,
-    bytes: u64,
-    /// What its kept events take, about.
-    live: u64,
-    /// How many events it has.
-    events: u64,
-    /// How many of them are kept.
-    kept: u64,
-    /// Whether nothing of it is needed.
-    is_over: bool,
-}
-
-impl Worth {
-    fn is_mostly_dead(&self) -> bool {
-        let is_mostly_dead = match self.part.name.rewrite {
-            0 => self.live < self.bytes / 2,
-            // It holds nothing but events and what is left of some, which would only be copied.
-            _ => self.kept < self.events.div_ceil(2),
-        };
-        self.is_over || is_mostly_dead
-    }
-
-    fn is_small(&self, part_bytes: u64) -> bool {
-        self.live < part_bytes / SMALL
-    }
-}
-
-fn worth(shared: &Shared, view: &View, part: &Arc<Part>) -> Option<Worth> {
-    let index = part.index();
-    let Index::Sealed(sidecar) = &*index else { return None };
-    let (mut events, mut kept) = (0, 0);
-    let windows = windows(view);
-    for (partition, run) in sidecar.runs() {
-        events += run.count;
-        if windows.contains_key(&partition.topic) {
-            kept += kept_within(view, partition, run.first, run.end);
-        }
-    }
-    let bytes = u64::from(sidecar.part_end);
-    let share = kept as f64 / events.max(1) as f64;
-    let live = (sidecar.event_bytes as f64 * share) as u64;
-    // Ids are recognised for as long as any topic asks for: what is left of events may be of one that has none here.
-    let longest = windows.values().copied().max().unwrap_or(0);
-    let is_forgotten = sidecar.last_recorded_ts < shared.clock.now_ms().saturating_sub(longest);
-    let is_over = kept == 0 && (is_forgotten || windows.is_empty());
-    Some(Worth { part: part.clone(), bytes, live, events, kept, is_over })
-}
-
-/// How long each topic recognises ids, by its number.
-fn windows(view: &View) -> HashMap<u32, u64> {
-    view.topics.values().map(|topic| (topic.number.0, topic.config.dedupe_window_ms)).collect()
-}
-
-/// How many events of a partition are kept within these offsets.
-fn kept_within(view: &View, partition: PartitionRef, first: u64, end: u64) -> u64 {
-    let first = first.max(view.span(partition).first);
-    let holes = view.holes.get(&partition).map_or(0, |holes| holes.count_within(Offset(first), Offset(end)));
-    end.saturating_sub(first).saturating_sub(holes)
-}
-
-/// What a rewrite of these leaves, in bytes.
-fn live(group: &[Worth]) -> u64 {
-    group.iter().map(|worth| worth.live).sum()
-}
-
-/// Neighbours that are worth being rewritten as one part each, of which so much is left; or a single one, whatever is left
-/// of it. Only parts before the last checkpoint are.
-fn worth_it(shared: &Shared, view: &View, most_live: u64) -> Vec<Vec<Worth>> {
-    if !shared.options.reclaims {
-        return Vec::new();
-    }
-    let safe = shared.checkpointed_part.load(Ordering::Relaxed);
-    let part_bytes = shared.options.part_bytes;
-    let older = view.parts.iter().take_while(|part| part.number() < safe);
-    let mut worths: Vec<Option<Worth>> = older.map(|part| worth(shared, view, part)).collect();
-    let dead = worths.iter().flatten().map(|worth| worth.bytes.saturating_sub(worth.live)).sum();
-    shared.dead_bytes.store(dead, Ordering::Relaxed);
-    worths.push(None);
-    let (mut groups, mut group) = (Vec::new(), Vec::new());
-    for worth in worths {
-        let worth = worth.filter(|worth| worth.is_mostly_dead() || worth.is_small(part_bytes));
-        if worth.as_ref().is_none_or(|worth| live(&group) + worth.live > most_live) {
-            groups.push(std::mem::take(&mut group));
-        }
-        group.extend(worth);
-    }
-    groups.retain(|group| group.iter().any(Worth::is_mostly_dead) || group.len() >= SMALL_PARTS);
-    groups
 }
 
 /// The rewriting of some neighbours.
@@ -262,6 +209,10 @@ struct Rewrite<'a> {
 impl<'a> Rewrite<'a> {
     fn new(shared: &'a Shared, view: &'a View, old: &'a [Arc<Part>]) -> io::Result<Self> {
         let last = old.last().ok_or_else(|| io::Error::other("there is nothing to rewrite"))?;
+        if old.iter().any(|part| part.sealed_end().is_none()) {
+            // Nothing would be found of what it holds.
+            return Err(io::Error::other("a part without an index on disk cannot be rewritten"));
+        }
         let recorded = |part: &Arc<Part>| match &*part.index() {
             Index::Sealed(sidecar) => sidecar.last_recorded_ts,
             Index::Active(_) => 0,
@@ -410,7 +361,7 @@ impl<'a> Rewrite<'a> {
             Some(file) => file.clone(),
             None => {
                 let path = part_path(&self.shared.options.dir, self.name).with_extension("tmp");
-                let file = self.shared.disk.create(&path)?;
+                let file = self.shared.cleaning_disk.create(&path)?;
                 self.file = Some(file.clone());
                 file
             }
@@ -440,7 +391,7 @@ impl<'a> Rewrite<'a> {
     fn finish(mut self) -> io::Result<Option<Arc<Part>>> {
         self.write_batch()?;
         let Some(file) = self.file.take() else { return Ok(None) };
-        let (disk, dir) = (&*self.shared.disk, &self.shared.options.dir);
+        let (disk, dir) = (&self.shared.cleaning_disk, &self.shared.options.dir);
         let end = Pos { part: self.name.number, at: self.end };
         let head = PartHead { name: self.name, epoch: 0, prev_end: end, secret: Some(self.secret) };
         file.write_at(&head.encode(), 0)?;

@@ -47,13 +47,15 @@ impl HeldFiles {
         let format = format.map_err(|error| unreadable(FORMAT, &error))?;
         add(FileKind::Format, format.clone(), format.len())?;
         for part in view.parts.iter() {
+            let is_last = part.number() == view.end.part;
             let index = match &*part.index() {
-                Index::Sealed(sidecar) => Some((sidecar.file().handle(), sidecar.part_end)),
-                Index::Active(_) => None,
+                // The last one may be full by now, and have an index. It was not at that moment.
+                Index::Sealed(sidecar) if !is_last => Some((sidecar.file().handle(), sidecar.part_end)),
+                Index::Sealed(_) | Index::Active(_) => None,
             };
             let end = match &index {
                 Some((_, end)) => *end,
-                None => part.end().unwrap_or(view.end.at),
+                None => part.end().filter(|_| !is_last).unwrap_or(view.end.at),
             };
             add(FileKind::Part(part.name), part.file.clone(), Ok(u64::from(end)))?;
             if let Some((index, _)) = index {

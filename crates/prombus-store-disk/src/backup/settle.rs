@@ -188,6 +188,10 @@ impl Disk for Settled<'_> {
         self.disk.lock(dir, lock)
     }
 
+    fn lock_folder(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.disk.lock_folder(dir, lock)
+    }
+
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         self.disk.free_bytes(dir)
     }

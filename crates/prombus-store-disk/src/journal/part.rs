@@ -24,8 +24,10 @@ const WRITTEN: u32 = 1;
 const REWRITTEN: u32 = 2;
 /// A part with a secret, rewritten or not.
 const VERSION: u32 = 3;
-/// How much is read for an event whose length is not known yet.
+/// How much is read for an event whose length is not known yet, where nothing is known of others either.
 const GUESS: usize = 1024;
+/// The bounds of that where the mean is known.
+const GUESSES: (u64, u64) = (256, 8192);
 
 /// The header of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,6 +193,17 @@ pub struct Part {
     index: RwLock<Index>,
     /// Where it ends; not while it is being written.
     end: OnceLock<u32>,
+    /// How much is read for an event whose length is not known yet, once it has an index on disk.
+    guess: OnceLock<usize>,
+}
+
+/// As much as nearly all events take, where all are about the same.
+fn guess_by(sidecar: &Sidecar) -> usize {
+    let events: u64 = sidecar.runs().map(|(_, run)| run.count).sum();
+    match sidecar.event_bytes.checked_div(events) {
+        Some(mean) => (mean + mean / 4).clamp(GUESSES.0, GUESSES.1) as usize,
+        None => GUESS,
+    }
 }
 
 impl fmt::Debug for Part {
@@ -202,12 +215,14 @@ impl fmt::Debug for Part {
 impl Part {
     /// A part with an index in memory.
     pub fn active(name: PartName, file: Arc<dyn DiskFile>, index: ActiveIndex) -> Self {
-        Self { name, file, index: RwLock::new(Index::Active(RwLock::new(index))), end: OnceLock::new() }
+        let (end, guess) = Default::default();
+        Self { name, file, index: RwLock::new(Index::Active(RwLock::new(index))), end, guess }
     }
 
     /// A part with its index on disk.
     pub fn sealed(name: PartName, file: Arc<dyn DiskFile>, sidecar: Sidecar) -> Self {
-        Self { name, file, end: sidecar.part_end.into(), index: RwLock::new(Index::Sealed(sidecar)) }
+        let (end, guess) = (sidecar.part_end.into(), guess_by(&sidecar).into());
+        Self { name, file, end, guess, index: RwLock::new(Index::Sealed(sidecar)) }
     }
 
     /// Notes that it is full, and where it ends.
@@ -233,6 +248,8 @@ impl Part {
 
     /// Replaces the index in memory by the one on disk.
     pub fn seal(&self, sidecar: Sidecar) {
+        // It is sealed once.
+        let _ = self.guess.set(guess_by(&sidecar));
         *self.index.write() = Index::Sealed(sidecar);
     }
 
@@ -324,7 +341,7 @@ impl Part {
 
     /// The checked item at `at`.
     pub fn item(&self, at: u32) -> io::Result<Bytes> {
-        let mut bytes = vec![0; GUESS];
+        let mut bytes = vec![0; self.guess.get().copied().unwrap_or(GUESS)];
         let got = self.file.read_at(&mut bytes, u64::from(at))?;
         let len = record::item_len(&bytes[..got]).ok_or_else(|| self.damaged(at))?;
         if len > record::MAX_ITEM {

@@ -86,6 +86,18 @@ impl ReadView {
         if part.number() == self.0.end.part { self.0.end.at } else { u32::MAX }
     }
 
+    /// Whether there are parts besides the one that is being written.
+    pub fn has_full_parts(&self) -> bool {
+        self.parts().len() > 1
+    }
+
+    /// Whether what begins there in a partition begins in a part that is full.
+    pub fn reaches_back(&self, topic: &TopicRef, (partition, from): (Partition, Offset)) -> bool {
+        let Ok(partition_view) = self.partition_view(topic, partition) else { return false };
+        from.0 < partition_view.span.next
+            && self.part_with(partition_view.partition, from.0) + 1 < self.parts().len()
+    }
+
     /// What is kept of a partition.
     pub fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
         Ok(self.partition_view(topic, partition)?.span.kept())

@@ -22,6 +22,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How much is read at once of what holds nothing.
+const ZEROS: usize = 1 << 20;
+
 /// A problem in a data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -232,12 +235,13 @@ impl<'a> Check<'a> {
                     self.index(&path, part, file);
                 }
                 Some(FileKind::State(pos)) if self.pages(&path, file.clone()) => self.state(&path, pos),
-                Some(FileKind::Table(number)) if self.pages(&path, file) => self.table(&path, number),
+                Some(FileKind::Table(number)) if self.pages(&path, file.clone()) => self.table(&path, number),
                 // What is wrong with its pages was told.
                 Some(FileKind::Index(_) | FileKind::State(_) | FileKind::Table(_)) => {}
                 // What a crash left half written; the next open removes it.
                 Some(FileKind::Unfinished | FileKind::Format) => {}
                 Some(FileKind::Lock) if len == 0 => {}
+                Some(FileKind::Reserve) => self.zeros(&path, &*file)?,
                 Some(FileKind::Lock | FileKind::Backup) | None => {
                     self.problem(&path, 0, "this file does not belong here");
                 }
@@ -245,6 +249,26 @@ impl<'a> Check<'a> {
             self.count(len);
         }
         Ok(())
+    }
+
+    /// The file that keeps room back: it holds nothing.
+    fn zeros(&mut self, path: &Path, file: &dyn DiskFile) -> Result<(), OpenError> {
+        let (mut piece, mut at) = (vec![0; ZEROS], 0);
+        loop {
+            let got = file.read_at(&mut piece, at).map_err(at_file(path))?;
+            if let Some(byte) = piece[..got].iter().position(|byte| *byte != 0) {
+                self.problem(
+                    path,
+                    at + byte as u64,
+                    "it holds something; it can be removed while no hub runs",
+                );
+                return Ok(());
+            }
+            if got < piece.len() {
+                return Ok(());
+            }
+            at += got as u64;
+        }
     }
 
     /// Every page of a file; whether all are good.

@@ -171,15 +171,28 @@ pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, 
     recovery.finish(opening.reserve, lock)
 }
 
-/// Locks a folder, or says who has it.
+/// Locks a data folder and the folders in it, or says which of them someone else has: those in it may be links to the
+/// folders of another one.
 pub fn lock(disk: &dyn Disk, dir: &Path, lock: Lock) -> Result<Box<dyn Any + Send + Sync>, OpenError> {
-    match disk.lock(dir, lock) {
-        Ok(lock) => lock.ok_or_else(|| OpenError::Locked(dir.to_owned())),
+    let in_use = |folder: &Path| OpenError::Locked(folder.to_owned());
+    let mut held = match disk.lock(dir, lock) {
+        Ok(held) => vec![held.ok_or_else(|| in_use(dir))?],
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-            Err(OpenError::NoLocks { dir: dir.to_owned(), error })
+            return Err(OpenError::NoLocks { dir: dir.to_owned(), error });
         }
-        Err(error) => Err(at_file(dir)(error)),
+        Err(error) => return Err(at_file(dir)(error)),
+    };
+    for (folder, _) in folder::folders(dir).into_iter().filter(|(folder, _)| folder != dir) {
+        match disk.lock_folder(&folder, lock) {
+            Ok(inner) => held.push(inner.ok_or_else(|| in_use(&folder))?),
+            // Then the file in the data folder has to do.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            // A check finds out for itself what is missing.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && lock == Lock::Shared => {}
+            Err(error) => return Err(at_file(&folder)(error)),
+        }
     }
+    Ok(Box::new(held))
 }
 
 /// Checks the format of a folder; with `make`, marks a new one.

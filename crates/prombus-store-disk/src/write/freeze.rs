@@ -25,6 +25,7 @@ impl Writer {
                 self.handover = Some(Handover { kept, ..new });
             }
             Message::Renew(renew) => self.renewals.push(renew),
+            Message::Checkpoint => self.checkpoint_is_due = true,
             Message::Stuck(why) => {
                 writer::refuse(&mut self.asked, &why);
                 self.stuck = Some(why);
@@ -37,7 +38,8 @@ impl Writer {
     /// Whether something was noted that can be done at once, so that nobody waits for the next message.
     pub(crate) fn has_noted(&self) -> bool {
         let is_asked = !self.horizons.is_empty() || !self.renewals.is_empty() || !self.holders.is_empty();
-        is_asked || (self.handover.is_some() && self.shared.failed().is_none())
+        let is_due = self.checkpoint_is_due && !self.is_checkpointing;
+        is_asked || ((is_due || self.handover.is_some()) && self.shared.failed().is_none())
     }
 
     /// Between two batches: takes over tables, freezes rows if that is due, and advances recorded time.

@@ -89,8 +89,10 @@ pub enum Message {
     Horizon(Horizon),
     /// New tables.
     Tables(Handover),
-    /// Take a checkpoint.
+    /// Take a checkpoint that somebody waits for.
     Renew(Renew),
+    /// Take another checkpoint.
+    Checkpoint,
     /// Tables cannot be written for the time being.
     Stuck(CommitError),
     /// Tell the state of a moment at which everything is flushed.
@@ -459,6 +461,8 @@ impl Writer {
                     if target == step {
                         self.shared.set_disk_full(false);
                     }
+                    // The larger the journal, the more room is kept back for cleaning it.
+                    self.shared.wake_rewriter();
                     return Ok(true);
                 }
                 Err(error) if is_full(&error) => {}

@@ -404,6 +404,10 @@ impl Disk for AtTables {
         self.0.lock(dir, lock)
     }
 
+    fn lock_folder(&self, dir: &Path, lock: Lock) -> io::Result<Option<Box<dyn Any + Send + Sync>>> {
+        self.0.lock_folder(dir, lock)
+    }
+
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         self.0.free_bytes(dir)
     }

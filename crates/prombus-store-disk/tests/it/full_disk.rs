@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use prombus_core::*;
+use prombus_store_disk::disk::Disk;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ const DELETES: u32 = 10;
 /// More acks than any reserve here has room for.
 const MAX_ACKS: u64 = 10_000;
 const PART: u64 = 256 << 10;
+/// The file that keeps room back.
+const RESERVE: &str = "RESERVE";
 /// The smallest part that can be configured.
 const SMALL_PART: u64 = 64 << 10;
 
@@ -151,15 +154,14 @@ async fn what_still_fits_onto_a_full_disk_does_not_make_it_look_empty() {
     assert!(!store.status().is_full);
 }
 
-/// What is left of several parts does not fit. What is left of one does, and makes room for the next.
-#[tokio::test]
-async fn dead_events_make_room_on_a_full_disk() {
-    let disk = SimDisk::new();
-    let open = || {
-        let options = DiskOptions { part_bytes: SMALL_PART, rows_in_memory: usize::MAX, ..options() };
-        DiskStore::open_on(Arc::new(disk.clone()), options).unwrap()
-    };
-    let store = open();
+fn open_small(disk: &SimDisk) -> Arc<DiskStore> {
+    let options = DiskOptions { part_bytes: SMALL_PART, rows_in_memory: usize::MAX, ..options() };
+    DiskStore::open_on(Arc::new(disk.clone()), options).unwrap()
+}
+
+/// Fills ten parts with events of two topics; how many there are of the one that has nearly all.
+async fn ten_parts(disk: &SimDisk) -> u64 {
+    let store = open_small(disk);
     for topic in ["other", "kept"] {
         commit(&store, create(topic, Durability::Sync)).await.unwrap();
     }
@@ -174,24 +176,87 @@ async fn dead_events_make_room_on_a_full_disk() {
             commit(&store, Commit { events: vec![append], ..Commit::default() }).await.unwrap();
         }
     }
-    // So that nothing else is written when the disk is full.
     store.close().await;
-    drop(store);
-    let store = open();
-    disk.limit(Some(disk.used() + SMALL_PART / 2));
+    events
+}
+
+/// A store of ten parts, on a disk with only so much room left, of whose events nine in ten are given up then.
+async fn mostly_dead(disk: &SimDisk, room: u64) -> Arc<DiskStore> {
+    // Opened again, so that nothing else is written when the disk is full.
+    let events = ten_parts(disk).await;
+    let store = open_small(disk);
+    disk.limit(Some(disk.used() + room));
+    give_up(&store, events).await;
+    store
+}
+
+/// Removes the first events of the topic that has nearly all of them.
+async fn give_up(store: &DiskStore, events: u64) {
     let (partition, loss) = (Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
     let trim = ConfigChange::Trim { topic: name("other"), partition, before: Offset(events), loss };
-    commit(&store, Commit { config: vec![trim], ..Commit::default() }).await.unwrap();
-    let room = async {
-        while disk.used() > 5 * SMALL_PART {
-            // Others make it.
+    commit(store, Commit { config: vec![trim], ..Commit::default() }).await.unwrap();
+}
+
+/// Waits for what others do.
+async fn comes_true(what: &str, is_true: impl Fn() -> bool) {
+    let comes = async {
+        while !is_true() {
+            // Nobody is told when it is.
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
     };
-    let room = tokio::time::timeout(std::time::Duration::from_secs(25), room).await;
-    assert!(room.is_ok(), "{} bytes are still taken", disk.used());
+    let came = tokio::time::timeout(std::time::Duration::from_secs(25), comes).await;
+    assert!(came.is_ok(), "in vain: {what}");
+}
+
+async fn room_is_made(disk: &SimDisk, store: Arc<DiskStore>) {
+    comes_true("space of dead events is given back", || disk.used() <= 5 * SMALL_PART).await;
     publish(&store, SMALL_PART as usize).await.unwrap();
     store.close().await;
     drop(store);
-    assert_eq!(check(&disk), [""; 0]);
+    assert_eq!(check(disk), [""; 0]);
+}
+
+/// What is left of several parts does not fit. What is left of one does, and makes room for the next.
+#[tokio::test]
+async fn dead_events_make_room_on_a_full_disk() {
+    let disk = SimDisk::new();
+    let store = mostly_dead(&disk, SMALL_PART / 2).await;
+    room_is_made(&disk, store).await;
+}
+
+#[tokio::test]
+async fn dead_events_make_room_where_others_have_taken_the_last_byte() {
+    let disk = SimDisk::new();
+    let store = mostly_dead(&disk, 0).await;
+    room_is_made(&disk, store).await;
+}
+
+#[tokio::test]
+async fn what_is_kept_back_for_cleaning_outlives_a_restart() {
+    let reserve = |disk: &SimDisk| disk.bytes(&std::path::Path::new(DIR).join(RESERVE)).len() as u64;
+    let disk = SimDisk::new();
+    ten_parts(&disk).await;
+    let kept = reserve(&disk);
+    assert!(kept > SMALL_PART / 2 && kept < SMALL_PART, "as much as what is left of a part may take: {kept}");
+    disk.limit(Some(disk.used()));
+    let store = open_small(&disk);
+    assert_eq!(reserve(&disk), kept);
+    store.close().await;
+}
+
+/// Where no room can be kept back, that cleaning cannot go on shows, and it goes on by itself once there is some.
+#[tokio::test]
+async fn a_disk_that_is_too_full_to_make_room_says_so() {
+    let disk = SimDisk::new();
+    let events = ten_parts(&disk).await;
+    disk.remove(&std::path::Path::new(DIR).join(RESERVE)).unwrap();
+    disk.limit(Some(disk.used()));
+    let store = open_small(&disk);
+    give_up(&store, events).await;
+    let is_stuck = || store.status().extra("reclaiming_stuck") == 1;
+    comes_true("it says that it cannot", is_stuck).await;
+    disk.limit(None);
+    comes_true("it goes on", || !is_stuck()).await;
+    room_is_made(&disk, store).await;
 }

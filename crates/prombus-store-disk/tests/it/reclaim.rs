@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use prombus_core::*;
-use prombus_store_disk::DiskStore;
+use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
 use std::collections::BTreeMap;
@@ -192,6 +192,42 @@ async fn dead_parts_are_rewritten_and_the_rest_stays() {
     store.close().await;
     drop(store);
     assert_eq!(check(&disk), [""; 0]);
+}
+
+/// A part is not full for a long time where little is published: its dead events need not wait for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn space_in_the_part_that_is_being_written_is_given_back() {
+    let disk = SimDisk::new();
+    let open = || {
+        let options = DiskOptions { part_bytes: 256 << 10, ..options() };
+        DiskStore::open_on(Arc::new(disk.clone()), options).unwrap()
+    };
+    let store = open();
+    let events = 500;
+    published(&store, 0..events).await.unwrap();
+    let offsets = Arc::new((0..events).filter(|offset| offset % 10 > 0).map(Offset).collect());
+    let (topic, partition) = ((&topic()).into(), Partition(0));
+    let discard = ConfigChange::Discard { topic, partition, offsets, loss: Loss::default() };
+    store.commit(Arc::new(Commit { config: vec![discard], ..Commit::default() })).await.unwrap();
+    let first = std::path::Path::new(DIR).join("journal/0000000001.part");
+    let has = |kind: &str| {
+        disk.files().iter().filter(|(path, _)| path.extension().is_some_and(|end| end == kind)).count()
+    };
+    let is_done = async {
+        while disk.files().iter().any(|(path, _)| *path == first) || has("state") < 2 {
+            // The rewriter works beside, and nobody is told when it is done.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(25), is_done).await.unwrap();
+    let kept: Expected = (0..events).step_by(10).map(|n| (n, n)).collect();
+    verify(&store, &kept, "after a rewrite").await;
+    ids_are_recognised(&store, events, "after a rewrite").await;
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    let store = open();
+    verify(&store, &kept, "after a restart").await;
 }
 
 /// What retention takes as a whole is dropped, and nothing is written for it but the commits that say so.

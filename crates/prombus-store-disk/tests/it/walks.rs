@@ -1,4 +1,5 @@
-//! Who goes over documents that are in tables does so beside the runtime; who finds them in memory stays on it.
+//! Who goes over documents that are in tables, or events of full parts, does so beside the runtime; who finds documents in
+//! memory, or events in the part that is being written, stays on it.
 
 use crate::support::*;
 use prombus_core::*;
@@ -31,14 +32,22 @@ async fn in_memory() -> Arc<DiskStore> {
     store
 }
 
+/// A runtime with a single thread for what blocks.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap()
+}
+
+/// Keeps that thread from everybody else, until the sender is dropped.
+fn keep_busy() -> (mpsc::Sender<()>, tokio::task::JoinHandle<bool>) {
+    let (release, released) = mpsc::channel::<()>();
+    (release, tokio::task::spawn_blocking(move || released.recv().is_err()))
+}
+
 #[test]
 fn only_tables_are_gone_over_beside_the_runtime() {
-    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
-    runtime.block_on(async {
+    runtime().block_on(async {
         let (few, tables) = (in_memory().await, open(&filled(20).await).unwrap());
-        // Nobody else gets the only thread that there is for what blocks.
-        let (release, released) = mpsc::channel::<()>();
-        let busy = tokio::task::spawn_blocking(move || released.recv().is_err());
+        let (release, busy) = keep_busy();
         let found = at_once(&mut pin!(few.find(all_items()))).await.unwrap().unwrap();
         assert_eq!(found.documents.len(), 1);
         let mut finding = pin!(tables.find(all_items()));
@@ -46,5 +55,42 @@ fn only_tables_are_gone_over_beside_the_runtime() {
         drop(release);
         assert!(busy.await.unwrap());
         assert_eq!(finding.await.unwrap().documents.len(), items(&tables).await.len());
+    });
+}
+
+#[test]
+fn only_full_parts_are_read_beside_the_runtime() {
+    runtime().block_on(async {
+        let store = open_keeping(&filled(20).await).unwrap();
+        let topic = TopicRef::from(&name("sync"));
+        let read = |from| ReadRequest {
+            topic: topic.clone(),
+            partition: Partition(0),
+            from,
+            limit: 3,
+            max_bytes: 1 << 20,
+        };
+        let next = store.bounds(&topic, Partition(0)).await.unwrap().next;
+        let (release, busy) = keep_busy();
+        let last = at_once(&mut pin!(store.read(read(Offset(next.0 - 1))))).await.unwrap().unwrap();
+        assert_eq!(last.events.len(), 1);
+        let mut first = pin!(store.read(read(Offset(0))));
+        let mut found =
+            pin!(store.offset_at(TsRequest { topic: topic.clone(), partition: Partition(0), ts: 0 }));
+        let mut history = pin!(store.history(HistoryRequest {
+            topic: topic.clone(),
+            key: "a key".into(),
+            after: None,
+            limit: 3,
+            max_bytes: 1 << 20,
+        }));
+        assert!(at_once(&mut first).await.is_none());
+        assert!(at_once(&mut found).await.is_none());
+        assert!(at_once(&mut history).await.is_none());
+        drop(release);
+        assert!(busy.await.unwrap());
+        assert_eq!(first.await.unwrap().events.len(), 3);
+        assert_eq!(found.await.unwrap(), Offset(0));
+        assert!(history.await.unwrap().is_empty());
     });
 }

@@ -4,7 +4,9 @@ use crate::Subject;
 use crate::build::{event, partitions, topic};
 use crate::subject::{must, refusal};
 use crate::tasks::together;
-use prombus_core::{Commit, CommitError, ConfigChange, Loss, Offset, Partition, TopicConfig, TopicName};
+use prombus_core::{
+    Commit, CommitError, ConfigChange, Loss, Offset, Partition, SeenTopic, TopicConfig, TopicName, TopicState,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -175,4 +177,51 @@ pub async fn changes_happen_as_a_whole_or_not_at_all(s: Subject) {
         assert_eq!(s.topic(&kept).await, before, "nothing is changed or deleted");
         s.assert_holds(&kept, 0, &["1", "2"]).await;
     }
+}
+
+/// Events that were made for a topic as it was are refused where it is another by then, and all of their commit with them.
+pub async fn events_for_a_topic_as_it_was_are_refused(s: Subject) {
+    let (name, other) = (topic("seen"), s.create("seen.other", partitions(1)).await);
+    let publish = |now: Option<&TopicState>| Commit {
+        events: [s.place(&other, [event("0")]), s.place(&name, [event("1")])].concat(),
+        makes: Some(Arc::default()),
+        seen: vec![SeenTopic::of(&name, now)],
+        ..Commit::default()
+    };
+    let mut taken = 0;
+    let mut takes = |commit: Commit, why: &'static str| {
+        taken += 1;
+        let s = &s;
+        async move { must(s.commit(commit).await, why) }
+    };
+    takes(publish(None), "there is no such topic yet").await;
+    let first = s.topic(&name).await;
+    takes(publish(None), "one that was never changed is as good as none").await;
+    takes(publish(Some(&first)), "it is the same").await;
+    must(
+        s.configure(alter(&name, first.revision, first.config.clone())).await,
+        "it can be changed to the same",
+    );
+    let second = s.topic(&name).await;
+    takes(publish(Some(&second)), "it is as it was seen").await;
+    let and_alter = |now: &TopicState| Commit {
+        config: vec![alter(&name, second.revision, partitions(2))],
+        ..publish(Some(now))
+    };
+    takes(and_alter(&second), "what the commit itself changes was not there before").await;
+    let third = s.topic(&name).await;
+    let refuses = |commit: Commit| {
+        let (s, outdated) = (&s, CommitError::Outdated(name.clone()));
+        async move { assert_eq!(refusal(s.commit(commit).await), outdated) }
+    };
+    for before in [None, Some(&first), Some(&second)] {
+        refuses(publish(before)).await;
+    }
+    must(s.configure(delete(&name)).await, "it can be deleted");
+    refuses(publish(Some(&third))).await;
+    assert_eq!(must(s.log.topic(&name).await, "topics can be looked up"), None, "nothing is made");
+    takes(publish(None), "there is none again").await;
+    refuses(publish(Some(&first))).await;
+    s.assert_holds(&other, 0, &vec!["0"; taken]).await;
+    s.assert_holds(&name, 0, &["1"]).await;
 }

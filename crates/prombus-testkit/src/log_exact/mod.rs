@@ -4,6 +4,7 @@
 mod changes;
 mod clock;
 mod closing;
+mod copying;
 mod discarding;
 mod dropping;
 mod forgetting;
@@ -18,6 +19,7 @@ mod waiting;
 pub use changes::*;
 pub use clock::*;
 pub use closing::*;
+pub use copying::*;
 pub use discarding::*;
 pub use dropping::*;
 pub use forgetting::*;

@@ -136,6 +136,7 @@ impl Model {
             cursors: proposal.cursors.iter().map(|planned| self.move_for(store, planned)).collect(),
             limits: proposal.limits,
             makes: proposal.makes.clone(),
+            ..Commit::default()
         }
     }
 

@@ -34,7 +34,7 @@ pub struct AtArgs {
     /// Point in time: epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d) [default: now]
     #[arg(long, value_name = "TIME", value_parser = time::parse_time, allow_hyphen_values = true)]
     at: Option<u64>,
-    /// How the state follows from the payloads up to then: the last one, or all of them merged (RFC 7396)
+    /// How to derive the state: last payload, or all payloads merged (RFC 7396)
     #[arg(long, value_name = "HOW", default_value = "replace")]
     reduce: ReduceArg,
 }

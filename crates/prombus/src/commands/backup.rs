@@ -8,7 +8,7 @@ use crate::say;
 use clap::Args;
 use futures::{StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
-use prombus_client::{BackupAnswer, BackupFile, BackupPiece, Client, ClientError};
+use prombus_client::{BackupAnswer, BackupFile, BackupPiece, Client, ClientError, ErrorCode};
 use prombus_core::CopyFile;
 use prombus_store_disk::{BackupError, Target, Update, Wanted};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ const WAIT: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct BackupArgs {
-    /// Folder for the backup: a new one, or one that holds an earlier backup, of which only what is new is fetched
+    /// Backup folder: new, or an earlier backup to update
     dir: PathBuf,
 }
 
@@ -41,10 +41,10 @@ pub fn run(hub: &HubArgs, args: &BackupArgs) -> Result<(), Failure> {
         let mut fetched = 0;
         for tried in 1.. {
             match back_up(&client, &args.dir, &mut fetched).await {
-                Err(Failure::Client(error)) if is_code(&error, "gone") && tried < MAX_TRIES => {
+                Err(Failure::Client(error)) if error.is_code(ErrorCode::Gone) && tried < MAX_TRIES => {
                     say!("the hub has ended this backup, and another one is begun: {error}");
                 }
-                Err(Failure::Client(error)) if is_code(&error, "unavailable") && tried < MAX_TRIES => {
+                Err(Failure::Client(error)) if error.is_code(ErrorCode::Unavailable) && tried < MAX_TRIES => {
                     say!("waiting for the hub: {error}");
                     // It has as many copies as it can hold, and does not tell when one ends.
                     tokio::time::sleep(WAIT).await;
@@ -54,11 +54,6 @@ pub fn run(hub: &HubArgs, args: &BackupArgs) -> Result<(), Failure> {
         }
         Ok(())
     })
-}
-
-/// Whether the hub has answered with this code.
-fn is_code(error: &ClientError, code: &str) -> bool {
-    error.hub().is_some_and(|hub| hub.code == code)
 }
 
 /// Makes one attempt, and adds what it has fetched.
@@ -89,7 +84,7 @@ async fn fetch(
     for wanted in update.wanted().to_vec() {
         let transfer = Transfer { client, id: &backup.id, update: &update, progress: &progress };
         let from = match transfer.file(wanted.clone()).await {
-            Err(Failure::Client(error)) if is_code(&error, "expectation_failed") => {
+            Err(Failure::Client(error)) if error.is_code(ErrorCode::ExpectationFailed) => {
                 progress.inc_length(wanted.bytes - wanted.missing_bytes());
                 transfer.file(wanted.from_the_start()).await?
             }

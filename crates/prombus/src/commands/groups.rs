@@ -124,7 +124,7 @@ struct Change {
     /// Remove the filter
     #[arg(long, conflicts_with = "filter")]
     no_filter: bool,
-    /// Whether to upgrade events to the latest version of their schema (stored, but not acted on yet)
+    /// Whether to upgrade events to the latest version of their schema
     #[arg(long, value_name = "true|false", hide_possible_values = true)]
     normalize: Option<bool>,
     /// How far the group may run ahead of its oldest unsettled event, in offsets

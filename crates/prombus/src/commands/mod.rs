@@ -18,6 +18,7 @@ pub mod list;
 pub mod projections;
 pub mod publish;
 mod retry;
+pub mod schema;
 mod start;
 pub mod sub;
 pub mod tail;

@@ -2,54 +2,27 @@
 
 use crate::failure::Failure;
 use crate::say;
-use prombus_client::ClientError;
+use prombus_client::{Backoff, ClientError, LiveOptions};
 use std::time::Duration;
 
-/// How long to wait before the first retry.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest time between two repetitions.
 pub const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Pauses that double.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Pauses {
-    next: Duration,
-}
-
-impl Pauses {
-    /// The first one is short.
-    pub fn new() -> Self {
-        Self { next: FIRST_PAUSE }
-    }
-
-    /// Whether there was no pause since the last success.
-    pub fn is_fresh(&self) -> bool {
-        self.next == FIRST_PAUSE
-    }
-
-    /// Resets the pause after a success.
-    pub fn reset(&mut self) {
-        *self = Self::new();
-    }
-
-    /// Waits; the next time twice as long.
-    pub async fn pause(&mut self) {
-        // Many consumers lose their hub at the same moment, and must not all return at once.
-        tokio::time::sleep(self.next.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        self.next = LONGEST_PAUSE.min(self.next * 2);
-    }
+/// The pauses between repetitions: the first one is short.
+pub fn pauses() -> Backoff {
+    Backoff::new(&LiveOptions { longest_pause: LONGEST_PAUSE, ..LiveOptions::default() })
 }
 
 /// Retries calls until the hub answers. It reports once that the hub is down, and once that it is back.
 #[derive(Debug)]
 pub struct Retry {
-    pauses: Pauses,
+    pauses: Backoff,
 }
 
 impl Retry {
     /// The hub is taken to be there.
     pub fn new() -> Self {
-        Self { pauses: Pauses::new() }
+        Self { pauses: pauses() }
     }
 
     /// The eventual answer of the hub, or an error that waiting does not fix.
@@ -88,6 +61,6 @@ impl Retry {
         if went_well && !self.pauses.is_fresh() {
             say!("the hub is back");
         }
-        self.pauses.reset();
+        self.pauses = pauses();
     }
 }

@@ -1,7 +1,7 @@
 //! `prombus tail`: follows topics, and writes each event to stdout as one line. It has no group and acks nothing; after a
 //! disconnect, it resumes after the last event that it has written.
 
-use super::retry::{LONGEST_PAUSE, Pauses, Retry};
+use super::retry::{LONGEST_PAUSE, Retry, pauses};
 use super::waiting;
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
@@ -12,7 +12,7 @@ use crate::time::{self, Moment};
 use crate::visible;
 use chrono::{DateTime, SecondsFormat};
 use clap::Args;
-use prombus_client::{Client, ClientError, EventRecord, ReadFrom, Tail, TailEvent, TailQuery};
+use prombus_client::{Backoff, Client, ClientError, EventRecord, ReadFrom, Tail, TailEvent, TailQuery};
 use std::time::{Duration, Instant};
 
 /// A hub sends a keep-alive every 15 s; if it is silent for this long, it is considered gone.
@@ -55,10 +55,10 @@ pub fn run(hub: &HubArgs, args: TailArgs) -> Result<(), Failure> {
     };
     let query = TailQuery { topics: args.topics.join(","), from, key: args.key, filter: args.filter };
     hub::block_on(async {
-        let (mut signals, mut pauses) = (Signals::take()?, Pauses::new());
+        let (mut signals, mut backoff) = (Signals::take()?, pauses());
         tokio::select! {
             // It ends on its own only after a failure.
-            failure = follow(&client, &query, &mut pauses) => Err(failure),
+            failure = follow(&client, &query, &mut backoff) => Err(failure),
             _ = signals.next() => Ok(()),
         }
     })
@@ -66,7 +66,7 @@ pub fn run(hub: &HubArgs, args: TailArgs) -> Result<(), Failure> {
 
 /// Writes events, across any number of connections, until there is an error that waiting does not fix. It backs off
 /// between connections that bring nothing.
-async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Failure {
+async fn follow(client: &Client, query: &TailQuery, backoff: &mut Backoff) -> Failure {
     let mut retry = Retry::new();
     let mut after: Option<String> = None;
     let mut announced = false;
@@ -83,9 +83,9 @@ async fn follow(client: &Client, query: &TailQuery, pauses: &mut Pauses) -> Fail
         match write(tail, &mut after).await {
             Err(failure) => return failure,
             // A connection that has lasted counts as a pause.
-            Ok(brought) if brought || opened.elapsed() >= LONGEST_PAUSE => pauses.reset(),
+            Ok(brought) if brought || opened.elapsed() >= LONGEST_PAUSE => *backoff = pauses(),
             // A proxy may end every stream, or the hub is busy.
-            Ok(_) => pauses.pause().await,
+            Ok(_) => backoff.pause().await,
         }
     }
 }
@@ -163,28 +163,28 @@ mod tests {
     }
 
     /// What the pauses are when these answers came, and one at last that refuses.
-    async fn pauses_after(streams: &[&'static str]) -> Pauses {
+    async fn pauses_after(streams: &[&'static str]) -> Backoff {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = Client::new(&format!("http://{}", listener.local_addr().unwrap()), None).unwrap();
         let mut answers: Vec<_> = streams.iter().map(|body| (STREAM, *body)).collect();
         answers.push(("400 Bad Request", r#"{"error":"bad_request","message":"no"}"#));
-        let (query, mut pauses) = (TailQuery::default(), Pauses::new());
-        tokio::join!(answer(listener, answers), follow(&client, &query, &mut pauses));
-        pauses
+        let (query, mut backoff) = (TailQuery::default(), pauses());
+        tokio::join!(answer(listener, answers), follow(&client, &query, &mut backoff));
+        backoff
     }
 
     #[tokio::test]
     async fn there_are_growing_pauses_while_streams_bring_nothing() {
         let unavailable =
             "id: 0\n\nevent: error\ndata: {\"error\":\"unavailable\",\"message\":\"later\"}\n\n";
-        let mut expected = Pauses::new();
+        let mut expected = pauses();
         for _ in 0..3 {
             expected.pause().await;
         }
         assert_eq!(pauses_after(&["id: 0\n\n", unavailable, ""]).await, expected);
         // One that brings an event is not paused after.
         let event = "id: 1\ndata: {\"id\":\"x\",\"ts\":1,\"topic\":\"t\",\"partition\":0,\"offset\":0,\"payload\":null}\n\n";
-        assert_eq!(pauses_after(&["id: 0\n\n", event]).await, Pauses::new());
+        assert_eq!(pauses_after(&["id: 0\n\n", event]).await, pauses());
     }
 
     #[test]

@@ -52,18 +52,18 @@ enum TopicsCommand {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Do a cleaning pass now: events whose retention is over go, and those that compaction removes
+    /// Run a cleaning pass now: remove expired and compacted events
     ///
-    /// The hub does this by itself every store.clean_every_ms. Returns when the pass is done.
+    /// The hub also does this every store.clean_every_ms. Returns when the pass is done.
     #[command(after_help = "Example:\n  prombus topics clean process.state")]
     Clean {
         /// Topic to clean
         topic: String,
     },
-    /// Drop the events of a partition below an offset; they cannot be brought back
+    /// Remove the events of a partition below an offset; this cannot be undone
     ///
-    /// In a topic whose partitions were increased, earlier events of the dropped keys in lower partitions go too if
-    /// nothing later is left of them.
+    /// If partitions were added to the topic, earlier events of the removed keys in lower partitions are removed too,
+    /// unless newer events of these keys are left.
     #[command(after_help = "Example:\n  prombus topics trim process.state --partition 0 --before 1000")]
     Trim {
         /// Topic to trim
@@ -75,10 +75,10 @@ enum TopicsCommand {
         #[arg(long, value_name = "OFFSET")]
         before: u64,
     },
-    /// Forget a key for good: all of its events, their dead letters and snapshots, and the documents made of them
+    /// Permanently erase a key: its events, their dead letters and snapshots, and the documents derived from them
     ///
-    /// They are unreadable at once, and off the disk after the next cleaning pass. This does not reach backups, or copies
-    /// in other topics.
+    /// They are unreadable at once, and erased from disk by the next cleaning pass. Backups and copies in other topics
+    /// are not affected.
     #[command(after_help = "Example:\n  prombus topics forget process.state web1:stt:4242")]
     Forget {
         /// Topic whose key is forgotten

@@ -7,14 +7,13 @@ use prombus_core::collection::Index;
 use prombus_core::{SnapshotConfig, TopicConfig, TopicName};
 use serde::Serialize;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 /// Keys that are planned and not supported by this build.
-const LATER: &[(&str, &str)] = &[
-    ("schemas", "there are no schemas in this build yet"),
-    ("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory"),
-];
+const LATER: &[(&str, &str)] =
+    &[("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory")];
 
 /// Sections whose tables have user-defined names.
 const NAMED: [&str; 2] = ["topics", "collections"];
@@ -118,6 +117,17 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// The line in which each topic of a file is named first, from 1.
+pub fn topic_lines(text: &str) -> BTreeMap<String, usize> {
+    let Ok(file) = DeTable::parse(text) else { return BTreeMap::new() };
+    let Some(DeValue::Table(topics)) = file.get_ref().get("topics").map(|value| value.get_ref()) else {
+        return BTreeMap::new();
+    };
+    let line =
+        |key: &Spanned<DeString<'_>>| (key.get_ref().to_string(), Problem::line_of(text, key.span().start));
+    topics.iter().map(|(key, _)| line(key)).collect()
 }
 
 /// The key whose value is at `at`, in full.

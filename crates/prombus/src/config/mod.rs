@@ -8,6 +8,7 @@ mod keys;
 mod sections;
 mod state;
 
+pub use keys::topic_lines;
 pub use sections::{ConfigFile, Topics};
 pub use state::{Collection, Projection};
 
@@ -46,8 +47,13 @@ pub struct Problem {
 
 impl Problem {
     fn at(text: &str, place: usize, what: String) -> Self {
+        Self { line: Some(Self::line_of(text, place)), what }
+    }
+
+    /// The line of a byte, from 1.
+    fn line_of(text: &str, place: usize) -> usize {
         let before = text.as_bytes().get(..place).unwrap_or_default();
-        Self { line: Some(memchr::memchr_iter(b'\n', before).count() + 1), what }
+        memchr::memchr_iter(b'\n', before).count() + 1
     }
 }
 

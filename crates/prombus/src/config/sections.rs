@@ -2,14 +2,15 @@
 
 use super::auth::Auth;
 use super::state::{self, Collection, Projection, Snapshots};
-use crate::serve::{LogFormat, LogLevel};
+use crate::serve::{LogFormat, LogLevel, SchemaFolder};
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, MIN_RESULT_BYTES};
 use prombus_core::{TopicConfig, TopicName, TopicPatch, check_snapshot};
 use prombus_engine::Limits;
+use prombus_engine::schemas::Rule;
 use prombus_server::{GatewayOptions, Hosts};
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +48,32 @@ pub struct ConfigFile {
     pub snapshots: Snapshots,
     /// Projections, which are created at startup.
     pub projection: Vec<Projection>,
+    /// Schemas, which are registered at startup.
+    pub schemas: Schemas,
+}
+
+/// Schemas, which are registered at startup.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Schemas {
+    /// The folder that they are in.
+    pub dir: Option<PathBuf>,
+    /// How new versions have to follow the earlier ones, such as `backward`.
+    pub compat: Option<String>,
+    /// How properties are read that a schema does not name: `lenient` or `strict`.
+    pub policy: Option<String>,
+}
+
+impl Schemas {
+    /// The folder and how its schemas have to follow each other, if there is one.
+    pub fn folder(&self) -> Result<Option<SchemaFolder>, String> {
+        let demand = self.compat.as_deref().map(str::parse).transpose();
+        let demand = demand.map_err(|why| format!("schemas.compat: {why}"))?.unwrap_or_default();
+        let policy = self.policy.as_deref().map(str::parse).transpose();
+        let policy = policy.map_err(|why| format!("schemas.policy: {why}"))?.unwrap_or_default();
+        let rule = Rule { demand, policy };
+        Ok(self.dir.clone().map(|dir| SchemaFolder { dir, rule }))
+    }
 }
 
 /// How the hub can be reached.
@@ -185,6 +212,7 @@ impl ConfigFile {
             ));
         }
         state::validate(&self.collections, &self.projection)?;
+        self.schemas.folder()?;
         for (name, patch) in &self.topics.named {
             self.topics.validate(name, patch).map_err(|what| format!("topics.\"{name}\": {what}"))?;
         }
@@ -198,10 +226,12 @@ impl Topics {
             return Err("topics that start with dlq. or system. are the hub's own".into());
         }
         self.config_of(name, patch).validate()?;
-        let all: Vec<_> =
-            self.named.iter().map(|(name, patch)| (name, self.config_of(name, patch))).collect();
-        let config = self.config_of(name, patch);
-        check_snapshot((name, &config), all.iter().map(|(name, config)| (*name, config)))
+        check_snapshot((name, &self.config_of(name, patch)), &self.configs())
+    }
+
+    /// The settings of these topics when they are made.
+    pub fn configs(&self) -> HashMap<TopicName, TopicConfig> {
+        self.named.iter().map(|(name, patch)| (name.clone(), self.config_of(name, patch))).collect()
     }
 
     /// The settings of one of these topics when it is made. One that holds snapshots is compacted unless it says otherwise.

@@ -120,6 +120,7 @@ pub fn definition_keys() -> DefinitionKeys {
         indexes: indexes(),
         changefeed: Some(topic),
         write: vec![write],
+        normalize: true,
         retries: Some(0),
     };
     DefinitionKeys { projection: names(&Projection { name: String::new(), definition }), write: write_keys }
@@ -191,6 +192,7 @@ mod tests {
             "indexes",
             "changefeed",
             "write",
+            "normalize",
             "retries",
         ];
         let sorted = |mut keys: Vec<String>| {

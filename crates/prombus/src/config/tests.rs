@@ -134,10 +134,29 @@ fn a_topic_without_quotes_is_explained() {
 
 #[test]
 fn what_comes_later_is_refused_and_not_ignored() {
-    for text in ["[schemas]\ndir = \"x\"", "[store]\nurl = \"mongodb://x\""] {
-        let (_, what) = problem(text);
-        assert!(what.contains("in this build yet"), "{text}: {what}");
+    let (_, what) = problem("[store]\nurl = \"mongodb://x\"");
+    assert!(what.contains("in this build yet"), "{what}");
+}
+
+#[test]
+fn schemas_follow_each_other_by_a_rule_that_is_known() {
+    let folder = |text: &str| ConfigFile::parse(text).unwrap().schemas.folder().unwrap();
+    assert_eq!(folder("[schemas]\ncompat = \"full\""), None);
+    let found = folder("[schemas]\ndir = \"x\"\ncompat = \"full_transitive\"\npolicy = \"strict\"").unwrap();
+    assert_eq!(found.dir, std::path::PathBuf::from("x"));
+    assert_eq!(
+        (found.rule.demand.to_string().as_str(), found.rule.policy.to_string().as_str()),
+        ("full_transitive", "strict")
+    );
+    for name in ["compat", "policy"] {
+        let (_, what) = problem(&format!("[schemas]\n{name} = \"sideways\""));
+        assert!(what.starts_with(&format!("schemas.{name}: \"sideways\" is not known")), "{what}");
     }
+    let (line, what) = problem("[schemas]\ndri = \"x\"");
+    assert_eq!(
+        (line, what.as_str()),
+        (Some(2), "unknown key schemas.dri; the nearest known one is schemas.dir")
+    );
 }
 
 #[test]

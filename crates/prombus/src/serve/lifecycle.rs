@@ -3,6 +3,7 @@
 
 use super::address::{self, Exposure, NO_AUTH};
 use super::files::share_files;
+use super::schemas;
 use super::settings::Settings;
 use super::signals::{Signals, survive_file_limits};
 use crate::config::{Projection, Topics};
@@ -122,7 +123,8 @@ fn check(settings: &Settings) -> Result<(), Failure> {
         collection.settings().check().map_err(|why| unsettled("collection", name, why))?;
     }
     let all = || settings.projections.iter().map(|one| (one.name.as_str(), &one.definition));
-    check_together(all()).map_err(|bad| unsettled("projection", &bad.name, &bad))?;
+    let topics = settings.topics.configs();
+    check_together(all(), &topics).map_err(|bad| unsettled("projection", &bad.name, &bad))?;
     for (name, definition) in all() {
         if let Some(collection) = definition.collections().find(|one| settings.collections.contains_key(*one))
         {
@@ -143,12 +145,10 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = store::open(settings.store.clone(), settings.result_bytes, clock.clone()).await?;
     let Topics { auto_create, named } = &settings.topics;
-    let of =
-        |(name, patch): (&TopicName, &TopicPatch)| (name.clone(), settings.topics.config_of(name, patch));
     let options = HubOptions {
         limits: settings.limits.clone(),
         auto_create: auto_create.unwrap_or(true),
-        topics: named.iter().map(of).collect(),
+        topics: settings.topics.configs(),
         clock,
     };
     let hub = Hub::assemble(store, options);
@@ -156,6 +156,9 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     let (first, then): (Vec<_>, Vec<_>) = named.iter().partition(|(_, patch)| patch.snapshot.is_some());
     for (name, patch) in first.into_iter().chain(then) {
         settle_topic(&hub, name, patch.clone()).await?;
+    }
+    if let Some(folder) = &settings.schemas {
+        schemas::register(&hub, folder).await?;
     }
     for (name, collection) in &settings.collections {
         settle_collection(&hub, name, collection.settings()).await?;

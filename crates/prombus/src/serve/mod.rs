@@ -5,6 +5,7 @@ pub mod dev;
 mod files;
 mod lifecycle;
 pub mod logging;
+mod schemas;
 mod settings;
 pub mod signals;
 
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use clap::Args;
 pub use logging::{LogFormat, LogLevel};
 use settings::{Environment, Settings};
-pub use settings::{LOG_VARIABLE, StoreChoice};
+pub use settings::{LOG_VARIABLE, SchemaFolder, StoreChoice};
 use std::path::PathBuf;
 use std::time::Duration;
 

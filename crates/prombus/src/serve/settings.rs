@@ -4,6 +4,7 @@ use super::{LogFormat, LogLevel, ServeArgs};
 use crate::config::{Collection, ConfigFile, Projection, Topics};
 use crate::failure::Failure;
 use prombus_engine::Limits;
+use prombus_engine::schemas::Rule;
 use prombus_server::{GatewayOptions, TlsFiles};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,8 +33,19 @@ pub struct Settings {
     /// Collections that commits write, by name.
     pub collections: BTreeMap<String, Collection>,
     pub projections: Vec<Projection>,
+    /// The folder of schemas, if there is one.
+    pub schemas: Option<SchemaFolder>,
     /// How the hub can be reached.
     pub gateway: GatewayOptions,
+}
+
+/// A folder of schemas that are registered at startup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemaFolder {
+    /// The folder.
+    pub dir: PathBuf,
+    /// How versions that are new have to follow the earlier ones.
+    pub rule: Rule,
 }
 
 /// Where events are stored.
@@ -87,6 +99,7 @@ impl Settings {
             topics: file.topics,
             collections: file.collections,
             projections: file.projection,
+            schemas: file.schemas.folder().map_err(Failure::Usage)?,
         })
     }
 }

@@ -4,7 +4,7 @@ use super::forwarding::Forwarder;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prombus_server::StallGuard;
+use prombus_server::{StallGuard, accept, end_connections};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
@@ -20,10 +20,6 @@ const MAX_CONNECTIONS: usize = 10_000;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// A client that takes no byte of an answer for so long is abandoned.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long requests in flight may take once no new ones are wanted.
-const MAX_GOODBYE: Duration = Duration::from_secs(5);
-/// How long to wait after a connection could not be accepted, for want of file handles say.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `ended` is done and connections have ended or been given up.
 pub async fn serve(listener: TcpListener, passing: Arc<Forwarder>, ended: impl Future<Output = ()>) {
@@ -34,26 +30,14 @@ pub async fn serve(listener: TcpListener, passing: Arc<Forwarder>, ended: impl F
         tokio::select! {
             () = &mut ended => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(converse(stream, passing.clone(), stopped.clone()))),
-                Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    // Too many open files, most likely: asking again at once would only burn a core.
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
+            stream = accept(&listener), if connections.len() < MAX_CONNECTIONS => {
+                connections.spawn(converse(stream, passing.clone(), stopped.clone()));
+            }
         }
     }
     drop(listener);
     stop.send_replace(true);
-    let all_ended = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(MAX_GOODBYE, all_ended).await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            "connections were cut off: they took too long to end"
-        );
-        connections.shutdown().await;
-    }
+    end_connections(connections).await;
 }
 
 async fn converse(stream: TcpStream, passing: Arc<Forwarder>, mut stopped: watch::Receiver<bool>) {

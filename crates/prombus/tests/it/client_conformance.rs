@@ -3,14 +3,12 @@
 
 use crate::client_support::quick;
 use crate::common::Hub;
-use async_trait::async_trait;
 use prombus_client::{
     Client, ClientError, Expect, HubError, Live, NewEvent, Published, Publisher, PublisherOptions,
 };
 use prombus_core::{
-    Append, Appended, Commit, CommitError, Cursor, CursorKey, Durability, Event, EventLog, EventLogExt,
-    HistoryRequest, Json, Kept, Offset, Page, Partition, Placement, ReadError, ReadRequest, Receipt,
-    Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest, Watched,
+    Append, Appended, Commit, CommitError, Durability, EventLogExt, Json, Offset, Partition, Placement,
+    Receipt, Sequence, TopicName,
 };
 use prombus_testkit::{HttpLog, Subject};
 use serde::Serialize;
@@ -19,7 +17,6 @@ use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{Mutex, watch};
-use uuid::Uuid;
 
 /// How single events are published.
 #[derive(Clone, Copy)]
@@ -155,82 +152,19 @@ impl LiveLog {
     }
 }
 
-#[async_trait]
-impl EventLog for LiveLog {
+prombus_testkit::forward_log! { LiveLog => http:
+    read kept offset_at by_id latest_by_key previous_by_key history erase advance_horizon topic topics
+    cursor readers status close;
+
     async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
         // Nobody here knows of its place before it is answered.
         Ok(Ticket::decided(self.carry_out(&commit).await))
-    }
-
-    async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
-        self.http.read(request).await
-    }
-
-    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
-        self.http.kept(topic, partition).await
-    }
-
-    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
-        self.http.offset_at(request).await
-    }
-
-    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.http.by_id(topic, id).await
-    }
-
-    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
-        self.http.latest_by_key(topic, key).await
-    }
-
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        self.http.previous_by_key(topic, key, before).await
-    }
-
-    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
-        self.http.history(request).await
-    }
-
-    async fn erase(&self) -> Result<(), CommitError> {
-        self.http.erase().await
-    }
-
-    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
-        self.http.advance_horizon(topic, past).await
     }
 
     async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {
         let mut commits = self.commits.subscribe();
         let now = commits.wait_for(|now| *now > after.0).await;
         now.map_or(after, |now| Sequence(*now))
-    }
-
-    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
-        self.http.topic(name).await
-    }
-
-    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
-        self.http.topics().await
-    }
-
-    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
-        self.http.cursor(key).await
-    }
-
-    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
-        self.http.readers(topic, prefix).await
-    }
-
-    fn status(&self) -> StoreStatus {
-        self.http.status()
-    }
-
-    async fn close(&self) {
-        self.http.close().await;
     }
 }
 

@@ -267,7 +267,8 @@ fn the_file_is_settled_again_at_every_start_and_what_came_over_http_stays() {
 
 #[test]
 fn a_start_that_fails_for_its_configuration_has_made_nothing() {
-    const GOOD: &str = "[topics.made]\npartitions = 2\n[collections.made]\n\
+    const GOOD: &str = "[topics.made]\npartitions = 2\n[topics.source]\n\
+        snapshot = { topic = \"made\", every_ms = 1000 }\n[collections.made]\n\
         [[projection]]\nname = \"good\"\ntopic = \"made\"\ncollection = \"good\"\nkey = \"event.key\"\n";
     const BAD: &str = "[[projection]]\nname = \"bad\"\ntopic = \"made\"\n";
     for (bad, told) in [
@@ -275,6 +276,7 @@ fn a_start_that_fails_for_its_configuration_has_made_nothing() {
         ("collection = \"good\"\nkey = \"event.key\"", "written by projection \"good\""),
         ("collection = \"made\"\nkey = \"event.key\"", "collection made is also in [collections]"),
         ("collection = \"bad\"\nkey = \"event.key\"\nchangefeed = \"made\"", "it would feed itself"),
+        ("collection = \"bad\"\nkey = \"event.key\"\nchangefeed = \"source\"", "its snapshots, topic made"),
     ] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("prombus.toml"), format!("{GOOD}{BAD}{bad}")).unwrap();

@@ -6,7 +6,7 @@ use crate::auth_support::{Guarded, SECRET, STRANGER, is_unauthorized, until};
 use crate::contract_support::{Answer, Call};
 use crate::ws_support::Socket;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 
 fn token(list: &[&str]) -> String {
     Signer::secret(SECRET).token(&scopes(list))
@@ -387,7 +387,68 @@ fn an_import_whose_token_expires_ends() {
     line.write_all(b"e\r\n{\"payload\":2}\n\r\n0\r\n\r\n").unwrap();
     let mut bytes = Vec::new();
     line.read_to_end(&mut bytes).unwrap();
-    is_unauthorized(&Answer::parse(&bytes, false).unwrap());
+    let answer = Answer::parse(&bytes, false).unwrap();
+    is_unauthorized(&answer);
+    // The first line was not stored yet, so it is where to go on.
+    let told = answer.json();
+    assert_eq!((&told["count"], &told["line"]), (&json!(0), &json!(1)), "{told}");
+}
+
+/// The body of a request comes so slowly that the token is over before it is complete.
+#[test]
+fn nothing_is_done_for_a_token_that_expires_while_the_body_comes() {
+    let hub = Guarded::jwt();
+    let root = root();
+    let of_root = hub.caller(&root);
+    of_root.publish("t").is(201);
+    let token = short(&["*:**"], 1);
+    let definition = r#"{"topic":"t","collection":"made","key":"event.key"}"#;
+    let requests = [
+        ("POST /v1/commit", r#"{"writes":[{"collection":"made","key":"k","set":{}}]}"#),
+        ("POST /publish/made", "1"),
+        ("POST /v1/topics/made/events", r#"[{"payload":1}]"#),
+        ("POST /v1/topics/made/events", r#"{"payload":1}"#),
+        ("PUT /v1/topics/made", "{}"),
+        ("POST /v1/topics/t/trim", r#"{"partition":0,"before":1}"#),
+        ("POST /v1/topics/t/clean", "{}"),
+        ("POST /v1/topics/t/keys", r#"{"keys":["k"]}"#),
+        ("POST /v1/topics/t/groups/made/pull", "{}"),
+        ("PUT /v1/topics/t/groups/made", "{}"),
+        ("PUT /v1/collections/made", "{}"),
+        ("PUT /v1/projections/made", definition),
+        ("POST /v1/backups", "{}"),
+    ];
+    let begun = requests.map(|(request, body)| {
+        let (first, rest) = body.split_at(1);
+        let mut line = BufReader::new(hub.api.connect());
+        let head = format!(
+            "{request} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n\
+             authorization: Bearer {token}\r\ntransfer-encoding: chunked\r\n\r\n"
+        );
+        line.get_mut().write_all(head.as_bytes()).unwrap();
+        // The hub asks for the body of a request that it has let in.
+        let mut told = String::new();
+        line.read_line(&mut told).unwrap();
+        assert!(told.contains(" 100 "), "{request}: {told}");
+        line.read_line(&mut told).unwrap();
+        line.get_mut().write_all(format!("1\r\n{first}\r\n").as_bytes()).unwrap();
+        (request, line, rest)
+    });
+    until("the end of the token", || hub.caller(&token).get("/v1/topics").status == 401);
+    for (request, mut line, rest) in begun {
+        let rest = match rest {
+            "" => String::new(),
+            rest => format!("{:x}\r\n{rest}\r\n", rest.len()),
+        };
+        line.get_mut().write_all(format!("{rest}0\r\n\r\n").as_bytes()).unwrap();
+        let answer = Answer::read(&mut line).unwrap_or_else(|error| panic!("{request}: {error}"));
+        assert_eq!(answer.status, 401, "{request}: {answer:?}");
+        is_unauthorized(&answer);
+    }
+    for made in ["topics/made", "topics/t/groups/made", "collections/made", "projections/made"] {
+        of_root.get(&format!("/v1/{made}")).is(404);
+    }
+    assert_eq!(of_root.get("/v1/topics/t").is(200)["bounds"][0]["first"], 0);
 }
 
 #[test]

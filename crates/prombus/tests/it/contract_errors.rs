@@ -18,6 +18,15 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/topics/t/keys", &["POST"]),
     ("/v1/topics/t/keys/k", &["GET", "HEAD", "DELETE"]),
     ("/publish/t", &["POST"]),
+    ("/v1/topics/t/groups", &["GET", "HEAD"]),
+    ("/v1/topics/t/groups/g", &["GET", "HEAD", "PUT", "PATCH", "DELETE"]),
+    ("/v1/topics/t/groups/g/pull", &["POST"]),
+    ("/v1/topics/t/groups/g/ack", &["POST"]),
+    ("/v1/topics/t/groups/g/cursor", &["GET", "HEAD", "PUT", "POST"]),
+    ("/v1/topics/t/groups/g/skip", &["POST"]),
+    ("/v1/dlq/t", &["GET", "HEAD"]),
+    ("/v1/dlq/t/replay", &["POST"]),
+    ("/ops", &["GET", "HEAD"]),
 ];
 
 #[test]
@@ -59,13 +68,15 @@ fn what_is_not_there_is_404() {
         "//v1/topics",
         "/v1/topics/t/events/",
         "/HEALTHZ",
+        "/v1/topics/",
+        "/%ff",
     ];
     for target in targets {
         for method in ["GET", "POST", "DELETE"] {
             let answer = site.api.call(&Call::new(method, target));
             answer.fails_as(&[400, 404, 405]);
         }
-        site.api.get(target).fails_as(&[400, 404]);
+        site.api.get(target).fails(404, "not_found");
     }
 }
 

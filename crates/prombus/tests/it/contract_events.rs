@@ -34,6 +34,8 @@ fn fields_that_were_not_given_are_absent() {
     let api = &site.api;
     api.publish("t", "1").is(201);
     api.events("t", r#"{"payload":1}"#).is(201);
+    let null = r#"{"payload":1,"key":null,"sid":null,"headers":null,"tags":null,"expect":null}"#;
+    api.events("t", null).is(201);
     for event in api.all("t", "") {
         assert_eq!(fields(&event), ["id", "offset", "partition", "payload", "topic", "ts"]);
     }
@@ -493,6 +495,7 @@ fn payloads_are_nested_128_deep_at_most() {
     }
     let whole = |depth: &str| api.export("t", "").text().matches(depth).count();
     assert_eq!((whole(&nested(128)), whole(&objects(128))), (4, 4));
+    api.publish("t", &nested(129)).fails(400, "bad_request");
     for bad in [nested(129), objects(129), nested(100_000), "[".repeat(500_000), objects(20_000)] {
         api.publish("t", &bad).fails_as(&[400]);
         api.events("t", &format!(r#"{{"payload":{bad}}}"#)).fails_as(&[400]);

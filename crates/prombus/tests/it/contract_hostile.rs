@@ -63,6 +63,10 @@ const TARGETS: &[&str] = &[
     "/readyz",
     "/metrics",
     "/v1/topics/u",
+    "/v1/schemas",
+    "/v1/schemas/t",
+    "/v1/schemas/t/versions/latest",
+    "/v1/schemas/t/versions/1/example",
 ];
 const NAMES: &[&str] = &[
     "from",

@@ -80,6 +80,43 @@ fn a_folder_has_one_hub_whatever_is_done_to_its_files_and_its_name() {
 }
 
 #[test]
+fn a_folder_that_links_to_the_files_of_another_one_has_no_hub_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let hub = hub_on(&data);
+    hub.run(&["pub", "a", "1"]).ok();
+    for linked in [&["journal", "state"][..], &["journal"], &["state"]] {
+        let other = folder.path().join(linked.join("_and_"));
+        std::fs::create_dir(&other).unwrap();
+        std::fs::copy(data.join("FORMAT"), other.join("FORMAT")).unwrap();
+        for name in linked {
+            std::os::unix::fs::symlink(data.join(name), other.join(name)).unwrap();
+        }
+        assert_in_use(&other);
+        let mut second = binary(&other);
+        second.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&other);
+        let stderr = run(second, b"").fails_with(1);
+        assert!(stderr.contains(other.join(linked[0]).to_str().unwrap()), "{stderr}");
+    }
+    // A backup would remove what is no part of it.
+    let backup = folder.path().join("backup");
+    hub.run(&["backup", backup.to_str().unwrap()]).ok();
+    std::fs::remove_dir_all(backup.join("journal")).unwrap();
+    std::os::unix::fs::symlink(data.join("journal"), backup.join("journal")).unwrap();
+    let stderr = hub.run(&["backup", backup.to_str().unwrap()]).fails_with(1);
+    assert!(stderr.contains(backup.join("journal").to_str().unwrap()), "{stderr}");
+    hub.run(&["pub", "a", "2"]).ok();
+    assert_eq!(hub.stop().code(), Some(0));
+    let said = check(&data);
+    assert!(said.stderr.contains("2 events"), "{}", said.stderr);
+    said.ok();
+    // Once nobody has them, they are a folder like any other.
+    let hub = hub_on(&folder.path().join("journal_and_state"));
+    assert_in_use(&data);
+    assert_eq!(hub.stop().code(), Some(0));
+}
+
+#[test]
 fn a_folder_of_someone_else_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("FORMAT"), "of someone else").unwrap();

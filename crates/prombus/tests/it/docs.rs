@@ -100,7 +100,10 @@ const CHECKS: &[(&str, &str, Check)] = &[
     ("docs/guide.md", "Live state: a tour", |said| live_state(&said[0], &said[1])),
     ("docs/guide.md", "Yesterday at 14:03", |said| yesterday(&said[0], &said[1])),
     ("docs/guide.md", "Commits", |said| commit(&said[0])),
+    ("docs/guide.md", "Changing a schema without stopping anyone", |said| versions(said)),
     ("docs/guide.md", "Security", |said| tokens(&said[0])),
+    ("docs/schemas.md", "Checking schemas before they are registered", |said| compared(&said[0])),
+    ("docs/schemas.md", "Schemas in continuous integration", |said| linted(&said[0])),
     ("examples/README.md", "Python", |said| scripts(&said[0], r#""hello": "python""#)),
     ("examples/README.md", "Node", |said| scripts(&said[0], r#""hello":"node""#)),
 ];
@@ -113,6 +116,18 @@ fn stays(said: &str) {
     let exported = said.lines().filter(|line| line.starts_with(r#"{"id":"#) && line.contains(r#""payload""#));
     assert_eq!(exported.filter(|line| line.contains("stopped")).count(), 1, "the latest is left: {said}");
     assert_eq!(said.matches(r#""first":3,"next":3"#).count(), 2, "trimmed twice: {said}");
+}
+
+fn compared(said: &str) {
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((lines.len(), lines[1]), (2, "exit code 1"), "the second way round is fine: {said}");
+    assert!(lines[0].contains(r#""path":"/cents","rule":"type""#), "{said}");
+}
+
+fn linted(said: &str) {
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((lines.len(), lines[1]), (2, "exit code 1"), "before and after, it is in order: {said}");
+    assert!(lines[0].starts_with("schemas/orders/v2.json:6: incompatible: "), "{said}");
 }
 
 fn letters(said: &str) {
@@ -138,6 +153,16 @@ fn yesterday(keys: &str, documents: &str) {
 fn commit(said: &str) {
     assert!(said.contains(r#""versions":{"bills":{"o-17":1},"totals":{"all":1}}"#), "{said}");
     assert!(said.contains(r#""cents":1990"#), "{said}");
+}
+
+fn versions(said: &[String]) {
+    let [_, _, raised, copied, filled, ended] = said else { panic!("{said:?}") };
+    assert_eq!(raised.matches(r#""temp_c":10.0,"unit":"C""#).count(), 2, "read and delivered: {raised}");
+    assert!(!raised.contains("temp_f"), "{raised}");
+    assert_eq!(copied.matches(r#""caused_by""#).count(), 1, "one was copied: {copied}");
+    let copies = filled.lines().filter(|line| line.starts_with(r#"{"id":"#));
+    assert_eq!(copies.filter(|line| line.contains("temp_c")).count(), 5, "all are there: {filled}");
+    assert!(ended.contains(r#""dual_write":false"#), "{ended}");
 }
 
 fn tour(before: &str, after: &str) {
@@ -198,7 +223,9 @@ fn is_manifest(block: &Block) -> bool {
 fn configurations_start_a_hub() {
     let (identity, signer) = (Identity::new(), Signer::ec());
     let keys = jwks(&[signer.jwk("k")]);
-    let beside = [identity.files().as_slice(), &[("keys.json", keys.as_str())]].concat();
+    let beside =
+        [identity.files().as_slice(), &[("keys.json", keys.as_str()), ("schemas/orders/v1.json", "{}")]]
+            .concat();
     for block in all_of("toml").into_iter().filter(|block| !is_manifest(block)) {
         // Shown where the hub does not start.
         println!("{}", block.place());

@@ -27,6 +27,7 @@ pub const PROGRAMS: &[(&str, Trial)] = &[
     ("websocket", websocket),
     ("jwt", signs_a_token),
     ("certificate", makes_a_certificate),
+    ("workflow", lints_schemas),
 ];
 
 #[test]
@@ -419,4 +420,28 @@ fn makes_a_certificate(block: &Block) {
     let by_name = shop.hub.url().replace("127.0.0.1", "localhost");
     let script = format!("curl -sSf --cacert '{trusted}' {by_name}/healthz");
     run(shell(&script, Path::new("/"), ""), b"").ok();
+}
+
+/// The workflow passes over a folder in order, and stops at one that is not.
+fn lints_schemas(block: &Block) {
+    let steps: Vec<&str> =
+        block.text.lines().filter_map(|line| line.trim().strip_prefix("- run: ")).collect();
+    let [install, lint] = steps.as_slice() else { panic!("{}: {steps:?}", block.place()) };
+    assert!(install.starts_with("cargo install "), "{install}");
+    let args: Vec<&str> = lint.strip_prefix("prombus ").unwrap().split(' ').collect();
+    let place = tempfile::tempdir().unwrap();
+    put_file(&place.path().join("prombus.toml"), "[topics.\"orders\"]\n");
+    std::fs::create_dir_all(place.path().join("schemas/orders")).unwrap();
+    put_file(&place.path().join("schemas/orders/v1.json"), "{\"type\": \"number\"}");
+    let linted = || {
+        let mut command = binary(place.path());
+        command.args(&args);
+        run(command, b"")
+    };
+    assert_eq!(linted().ok(), "");
+    put_file(&place.path().join("schemas/orders/v2.json"), "{\n  \"type\": \"integer\"\n}");
+    let said = linted();
+    let expected = "::error file=schemas/orders/v2.json,line=2,title=incompatible::";
+    assert!(said.stdout.starts_with(expected), "{said:?}");
+    said.fails_with(1);
 }

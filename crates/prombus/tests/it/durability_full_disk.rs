@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The size of the file system.
 const SIZE: &str = "24m";
@@ -27,6 +27,9 @@ const MAX_REQUESTS: usize = 10_000;
 /// The disk is full where a new part of the journal would be made, and in the middle of a part.
 const SMALL_PARTS: u64 = 2 << 20;
 const ONE_PART: u64 = 128 << 20;
+
+/// A hub that has not made room by then never will.
+const RESUMES_WITHIN: Duration = Duration::from_secs(60);
 
 /// A mounted file system, unmounted when it is dropped.
 struct SmallDisk {
@@ -238,6 +241,39 @@ fn has_a_limit(part_bytes: u64, limit: u64) {
     drop(http);
     assert_eq!(hub.stop().code(), Some(0));
     check(&data).ok();
+}
+
+/// Of each file of the journal something is kept, so it has to be rewritten, for which the disk has no room.
+#[test]
+fn cleaning_makes_room_where_others_have_taken_the_last_byte() {
+    const EVENTS: usize = 2_500;
+    let disk = SmallDisk::mount(SMALL_PARTS);
+    let hub = disk.hub();
+    let mut http = Http::connect(&hub.url);
+    for number in 0..EVENTS {
+        let topic = if number % 10 == 0 { "victim" } else { "a" };
+        let event = array(&[format!("{number} {}", "x".repeat(LARGE.1))]);
+        let (status, body) = http.call("POST", &format!("/v1/topics/{topic}/events"), &event).unwrap();
+        assert_eq!(status, 201, "{body}");
+    }
+    fill_completely(&disk.ballast());
+    fill(&mut http, &mut Answered::default(), LARGE);
+    let trim = json!({"partition": 0, "before": EVENTS / 10 * 9}).to_string();
+    let (status, body) = http.call("POST", "/v1/topics/a/trim", &trim).unwrap();
+    assert_eq!(status, 200, "{body}");
+    let event = array(&["x".repeat(1 << 19)]);
+    let start = Instant::now();
+    loop {
+        match http.call("POST", "/v1/topics/a/events", &event).unwrap() {
+            (201, _) => break,
+            refused => assert_disk_full(refused),
+        }
+        assert!(start.elapsed() < RESUMES_WITHIN, "nothing that was removed has made room");
+    }
+    assert_eq!(http.export("victim").len(), EVENTS / 10);
+    drop(http);
+    assert_eq!(hub.stop().code(), Some(0));
+    check(&disk.data()).ok();
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn busy_hub() -> String {
         group.nack(&again);
     }
     site.api.get("/v1/topics/nothing-here").fails(404, "not_found");
+    site.api.post("/v1/schemas/orders", r#"{"schema": {"type": "integer"}}"#).is(201);
     let settings = json!({"retention_days": 7, "snapshot": {"topic": "orders.snapshot", "every_ms": 10}});
     site.api.put("/v1/topics/orders", &settings.to_string()).is(200);
     site.api.post("/v1/topics/orders/clean", "").is(200);

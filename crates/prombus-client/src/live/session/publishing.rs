@@ -261,19 +261,12 @@ impl Session {
             Some(other) => Cow::Owned(other.to_owned()),
         };
         let odd = || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer has no position"));
-        match &frame.events {
-            Some(events) => {
-                let mut places = events.iter().map(|event| appended(event, durability.clone()));
-                for entry in publish.entries {
-                    self.freed.extend(entry.answer(places.next().flatten().ok_or_else(odd)));
-                }
-            }
-            None => {
-                let place = single(frame).and_then(|event| appended(&event, durability));
-                for entry in publish.entries {
-                    self.freed.extend(entry.answer(place.clone().ok_or_else(odd)));
-                }
-            }
+        let one = single(frame);
+        let mut several = frame.events.as_deref().map(|events| events.iter().copied());
+        for entry in publish.entries {
+            let event = several.as_mut().map_or(one, Iterator::next);
+            let appended = event.map(|event| Appended { event, durability: durability.clone() });
+            self.freed.extend(entry.answer(appended.ok_or_else(odd)));
         }
     }
 
@@ -376,24 +369,12 @@ impl Session {
     }
 }
 
-fn single<'a>(frame: &'a HubFrame<'_>) -> Option<PublishedFrame<'a>> {
-    let id = prombus_wire::Text(Cow::Borrowed(frame.id.as_deref()?));
+fn single(frame: &HubFrame<'_>) -> Option<PublishedFrame> {
     Some(PublishedFrame {
-        id,
+        id: frame.id.as_deref()?.parse().ok()?,
         partition: frame.partition?,
         offset: frame.offset?,
         ts: frame.ts?,
         duplicate: frame.duplicate?,
-    })
-}
-
-fn appended(event: &PublishedFrame<'_>, durability: Cow<'static, str>) -> Option<Appended> {
-    Some(Appended {
-        id: event.id.parse().ok()?,
-        partition: event.partition,
-        offset: event.offset,
-        ts: event.ts,
-        duplicate: event.duplicate,
-        durability,
     })
 }

@@ -2,7 +2,7 @@
 
 use super::super::pages::Pages;
 use super::super::pass::{Counted, Pace, Pass};
-use super::super::{CleanError, Cleaning};
+use super::super::{CleanError, Cleaning, CleaningContext};
 use super::record::{self, Origin};
 use super::series::StoredSeries;
 use super::survey::{PartitionRange, Survey};
@@ -48,10 +48,15 @@ impl<'a> Compactor<'a> {
         (name, pace): (&TopicName, Pace),
     ) -> Result<Self, CleanError> {
         let log = &*cleaning.hub.log;
-        let target = match log.topic(name).await? {
-            Some(target) => target,
-            None => make_target(cleaning, source, name).await?,
-        };
+        let mut target = log.topic(name).await?;
+        if target.is_none()
+            && let Some(change) = make_target(cleaning, source).await?
+        {
+            let commit = Commit { config: vec![change], ..Commit::default() };
+            cleaning.hub.bus.commit(Arc::new(commit)).await?;
+            target = log.topic(name).await?;
+        }
+        let target = target.ok_or_else(|| ReadError::TopicGone(name.clone()))?;
         let now_ms = cleaning.hub.clock.now_ms();
         let series = StoredSeries::load(log, (source, &target), now_ms).await?;
         let (has_none, counted) = (!series.goes_on, Counted::default());
@@ -70,8 +75,7 @@ impl<'a> Compactor<'a> {
     /// Makes the snapshot topic its own.
     async fn begin(&mut self) -> Result<(), CleanError> {
         let log = &*self.cleaning.hub.log;
-        check_rules(self.cleaning, self.source).await?;
-        super::check_target(log, &self.source.name, &self.target).await?.map_err(CleanError::NoSnapshots)?;
+        make_target(self.cleaning, self.source).await?;
         let turn = self.cleaning.turn(&self.target.name).await;
         for partition in (0..self.target.config.partitions).map(Partition) {
             let next = log.bounds(&self.target.pinned(), partition).await?.next;
@@ -209,22 +213,9 @@ impl<'a> Compactor<'a> {
     }
 }
 
-/// Refuses what the hub would not let a user set, wherever it was set.
-async fn check_rules(cleaning: &Cleaning, source: &TopicState) -> Result<(), CleanError> {
-    let others = cleaning.hub.log.topics().await?;
-    let others = others.iter().map(|topic| (&topic.name, &topic.config));
-    prombus_core::check_snapshot((&source.name, &source.config), others).map_err(CleanError::NoSnapshots)
-}
-
-async fn make_target(
-    cleaning: &Cleaning,
-    source: &TopicState,
-    name: &TopicName,
-) -> Result<TopicState, CleanError> {
-    check_rules(cleaning, source).await?;
-    let config = cleaning.hub.new_topics.snapshots_of(&source.config, name);
-    let change = ConfigChange::CreateTopic { name: name.clone(), config };
-    cleaning.hub.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await?;
-    let made = cleaning.hub.log.topic(name).await?;
-    Ok(made.ok_or_else(|| ReadError::TopicGone(name.clone()))?)
+/// What makes the snapshot topic, where it is not there. Refuses what the hub would not let a user set.
+async fn make_target(cleaning: &Cleaning, source: &TopicState) -> Result<Option<ConfigChange>, CleanError> {
+    let CleaningContext { log, new_topics, .. } = &cleaning.hub;
+    let change = super::make_target(&**log, new_topics, (&source.name, &source.config)).await?;
+    change.map_err(CleanError::NoSnapshots)
 }

@@ -28,7 +28,10 @@ pub(super) use rounds::keep_snapshots;
 use super::pass::{Counted, Pace};
 use super::{CleanError, Cleaning, Task};
 use compactor::Compactor;
-use prombus_core::{EventLog, EventLogExt, Kept, Offset, Partition, ReadError, TopicName, TopicState};
+use prombus_core::{
+    ConfigChange, EventLog, EventLogExt, Kept, NewTopics, Offset, Partition, ReadError, TopicConfig,
+    TopicName, TopicState, check_snapshot,
+};
 use series::{Mark, Series};
 use std::sync::Arc;
 
@@ -96,8 +99,28 @@ pub(crate) async fn holders_of(
     Ok(holders)
 }
 
+/// What makes the snapshot topic of one with these settings, where it is not there. The inner error says why that topic
+/// cannot be one, wherever the settings came from.
+pub(crate) async fn make_target(
+    log: &dyn EventLog,
+    new_topics: &NewTopics,
+    (source, config): (&TopicName, &TopicConfig),
+) -> Result<Result<Option<ConfigChange>, String>, ReadError> {
+    let Some(snapshot) = &config.snapshot else { return Ok(Ok(None)) };
+    let topics = log.topics().await?;
+    let others = topics.iter().map(|topic| (&topic.name, &topic.config));
+    if let Err(why) = check_snapshot((source, config), others) {
+        return Ok(Err(why));
+    }
+    if let Some(target) = topics.iter().find(|topic| topic.name == snapshot.topic) {
+        return Ok(check_target(log, source, target).await?.map(|()| None));
+    }
+    let (name, config) = (snapshot.topic.clone(), new_topics.snapshots_of(config, &snapshot.topic));
+    Ok(Ok(Some(ConfigChange::CreateTopic { name, config })))
+}
+
 /// Refuses a snapshot topic that holds anything but records of the topic of this name: they would be trimmed.
-pub(crate) async fn check_target(
+async fn check_target(
     log: &dyn EventLog,
     source: &TopicName,
     target: &TopicState,

@@ -34,7 +34,8 @@ impl Stage {
 
     async fn follow(&self, from: From, after: Option<&str>) -> TopicsFollower {
         let matches = |name: &TopicName| name.as_str().starts_with("a.");
-        let query = TopicsQuery { matches: Box::new(matches), from, key: None, filter: None };
+        let query =
+            TopicsQuery { matches: Box::new(matches), from, key: None, filter: None, normalize: false };
         self.hub.follow_topics(query, after.map(|text| RoundsResume::decode(text).unwrap())).await.unwrap()
     }
 }

@@ -132,7 +132,9 @@ impl State {
     /// Goes by other options from now on. Leases that are open end as they were given; what was read ahead is read again,
     /// so that the filter judges all that is delivered after this.
     pub fn alter(&mut self, options: GroupOptions, filter: GroupFilter) {
-        if options.filter != self.options.filter || self.filter.is_err() {
+        // Also where the filter is the same: it sees other events if only now they are raised.
+        let normalizes = options.normalize != self.options.normalize;
+        if options.filter != self.options.filter || normalizes || self.filter.is_err() {
             self.filter = Arc::new(filter);
             self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
         }

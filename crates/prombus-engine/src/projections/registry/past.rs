@@ -13,6 +13,9 @@ impl Projections {
         collection: &str,
     ) -> Result<(Arc<Plan>, TopicName), ProjectionError> {
         let reason = match self.filler_of(collection).await? {
+            Some((Projector::Plan(plan), _)) if plan.normalize => format!(
+                "collection {collection} is filled from events that are raised to the latest version of their schema, and which that was at a time is not known"
+            ),
             Some((Projector::Plan(plan), topic)) if plan.is_changelog() => return Ok((plan, topic)),
             Some((Projector::Halted(reason), _)) => reason,
             Some((Projector::Plan(_) | Projector::Code(_), _)) => format!(

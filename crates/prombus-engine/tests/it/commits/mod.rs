@@ -1,6 +1,6 @@
 //! What commits of consumers promise, one test a promise, on the memory store and on a disk.
 
-mod consumer;
+pub mod consumer;
 mod ids;
 mod large;
 mod leases;

@@ -127,6 +127,7 @@ behaviours! {
         a_replay_is_about_what_it_names
         a_limit_counts_what_goes_back
         a_letter_can_go_to_the_topic
+        what_has_no_room_for_its_causes_stays_a_letter
         letters_of_a_group_that_is_gone_are_skipped
         letters_of_a_topic_that_was_made_anew_are_skipped;
     partitioned:

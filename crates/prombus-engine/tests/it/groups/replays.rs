@@ -1,7 +1,8 @@
 //! Dead letters that go back, to their group or to everyone.
 
 use crate::groups::stage::{Stage, Use, append, drain, group_name};
-use prombus_core::TopicName;
+use prombus_core::event::MAX_HEADER_BYTES;
+use prombus_core::{Json, TopicName};
 use prombus_engine::Filter;
 use prombus_engine::groups::{FailedBy, Group, OptionsPatch, Replay, ReplayTo, Replayed};
 use std::collections::HashSet;
@@ -152,6 +153,27 @@ pub async fn a_letter_can_go_to_the_topic(s: Stage) {
     }
     let again = replay(&s, &topic, Replay { to: ReplayTo::Topic, ..Replay::default() }).await;
     assert_eq!((again.replayed, again.skipped.len()), (0, 1), "what was replayed is not replayed again");
+}
+
+/// What goes back says where it comes from, and is under the limits of producers with that.
+pub async fn what_has_no_room_for_its_causes_stays_a_letter(s: Stage) {
+    let topic = s.topic("full", 1).await;
+    let [mut headers, mut whole, small] = [1, 2, 3].map(|number| append(&topic, None, number));
+    let header = |bytes: usize| Json::parse(format!(r#"{{"x-a":"{}"}}"#, "a".repeat(bytes)).into()).unwrap();
+    headers.event.headers = Some(header(MAX_HEADER_BYTES - header(0).len()).into());
+    let left = s.hub.limits().event_bytes - whole.event.size() - r#","a":"""#.len();
+    whole.event.payload = Json::parse(format!(r#"{{"n":2,"a":"{}"}}"#, "a".repeat(left)).into()).unwrap();
+    s.hub.publish(vec![headers, whole, small]).await.expect("all of them are as large as may be");
+    fail_all(&s.group(&topic, "g", once()).await).await;
+    for dry_run in [true, false] {
+        let to_topic = Replay { to: ReplayTo::Topic, dry_run, ..Replay::default() };
+        let answer = replay(&s, &topic, to_topic).await;
+        assert_eq!((answer.matched, answer.replayed, answer.skipped.len()), (3, 1, 2));
+        for ((_, why), limit) in answer.skipped.iter().zip(["headers", "limits.event_bytes"]) {
+            assert!(why.contains(limit), "{why}");
+        }
+    }
+    assert_eq!(replay(&s, &topic, Replay::default()).await.replayed, 2, "to the group it can go as it is");
 }
 
 pub async fn letters_of_a_group_that_is_gone_are_skipped(s: Stage) {

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 const START_MS: i64 = 1_754_683_200_000;
 
@@ -130,8 +129,10 @@ impl SlowStore {
     }
 }
 
-#[async_trait]
-impl EventLog for SlowStore {
+prombus_testkit::forward_log! { SlowStore => inner after before_read:
+    kept offset_at by_id latest_by_key previous_by_key history erase advance_horizon topics cursor
+    readers status close;
+
     async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
         self.take_time().await;
         if self.one_in(20) {
@@ -156,50 +157,6 @@ impl EventLog for SlowStore {
         page
     }
 
-    async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
-        self.before_read().await?;
-        self.inner.kept(topic, partition).await
-    }
-
-    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
-        self.before_read().await?;
-        self.inner.offset_at(request).await
-    }
-
-    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.before_read().await?;
-        self.inner.by_id(topic, id).await
-    }
-
-    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
-        self.before_read().await?;
-        self.inner.latest_by_key(topic, key).await
-    }
-
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        self.before_read().await?;
-        self.inner.previous_by_key(topic, key, before).await
-    }
-
-    async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
-        self.before_read().await?;
-        self.inner.history(request).await
-    }
-
-    async fn erase(&self) -> Result<(), CommitError> {
-        self.inner.erase().await
-    }
-
-    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
-        self.before_read().await?;
-        self.inner.advance_horizon(topic, past).await
-    }
-
     async fn changed(&self, _of: &Watched, after: Sequence) -> Sequence {
         // Not by the store below: it wakes those who wait in an order that no seed decides.
         loop {
@@ -219,29 +176,6 @@ impl EventLog for SlowStore {
         let state = self.inner.topic(name).await;
         self.take_time().await;
         state
-    }
-
-    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
-        self.before_read().await?;
-        self.inner.topics().await
-    }
-
-    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
-        self.before_read().await?;
-        self.inner.cursor(key).await
-    }
-
-    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
-        self.before_read().await?;
-        self.inner.readers(topic, prefix).await
-    }
-
-    fn status(&self) -> StoreStatus {
-        self.inner.status()
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
     }
 }
 

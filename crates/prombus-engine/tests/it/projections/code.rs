@@ -259,11 +259,13 @@ pub async fn a_store_that_cannot_be_read_is_waited_for(s: Stage) {
 
 pub async fn what_is_published_is_checked_as_every_publish_is(s: Stage) {
     s.topic("told", 4).await;
+    s.registered(&topic_name("strict"), &json!({"type": "integer"})).await;
     let refused = [
         (json!({"to": "dlq.orders"}), "belongs to the hub itself"),
         (json!({"to": "system.x"}), "belongs to the hub itself"),
         (json!({"to": "told", "bytes": 2 << 20}), "limits.event_bytes"),
         (json!({"to": "told", "partition": 0}), "either a key or a partition"),
+        (json!({"to": "strict"}), "violates version 1 of the schema of topic strict"),
     ];
     let payloads = (0..).zip(&refused).map(|(n, (publish, _))| json!({"n": n, "publish": publish}));
     let good = json!({"n": 9, "publish": {"to": "told", "bytes": 10}});

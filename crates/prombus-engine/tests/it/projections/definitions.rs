@@ -291,7 +291,7 @@ pub async fn a_closed_hub_takes_no_projections(s: Stage) {
 }
 
 /// Puts something else in the place of what is stored of a projection, as an earlier build might have.
-async fn store(s: &Stage, name: &str, record: &Value) {
+pub async fn store(s: &Stage, name: &str, record: &Value) {
     let collection = collection::internal_name("hub", "projections");
     let write = DocumentWrite::new(&collection, name, WriteOp::Set(Json::from_value(record)));
     let commit = Commit { documents: vec![write], ..Commit::default() };
@@ -338,12 +338,12 @@ pub async fn a_definition_that_compiles_no_more_can_be_deleted(s: Stage) {
     assert!(s.log.collection("c").await.expect("collections").is_none());
 }
 
-fn fed(topic: &str, collection: &str, feed: &str) -> Value {
+pub fn fed(topic: &str, collection: &str, feed: &str) -> Value {
     with(changelog(topic, collection), "changefeed", json!(feed))
 }
 
 #[track_caller]
-fn is_circle(refused: Result<ProjectionStatus, ProjectionError>, way: &str) {
+pub fn is_circle(refused: Result<ProjectionStatus, ProjectionError>, way: &str) {
     let Err(ProjectionError::Bad(message)) = refused else { panic!("{refused:?}") };
     assert!(message.ends_with(way), "{message}");
 }

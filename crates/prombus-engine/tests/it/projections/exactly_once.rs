@@ -379,3 +379,25 @@ pub async fn large_batches_go_a_few_at_a_time(s: Stage) {
         assert_eq!(s.field(&format!("counts.{name}"), "a", "n").await, json!(3_000));
     }
 }
+
+/// The same for batches that are large by what a single event makes: they have the room that large commits have.
+pub async fn batches_that_make_much_go_one_at_a_time(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    let text = "x".repeat(900 << 10);
+    s.publish(&topic, [("x", json!({"t": text})), ("x", json!({"t": text}))]).await;
+    s.log.hold(moves_cursors);
+    let names = ["p0", "p1", "p2"];
+    let thrice = "{'a': event.payload.t, 'b': event.payload.t, 'c': event.payload.t}";
+    for name in names {
+        let write = |n: u32| json!({"collection": format!("{name}.{n}"), "key": "event.key", "set": thrice});
+        s.put(name, json!({"topic": "t", "write": [write(0), write(1), write(2), write(3)]})).await;
+    }
+    s.log.until_held(1).await;
+    let more = tokio::time::timeout(Duration::from_millis(300), s.log.until_held(2));
+    assert!(more.await.is_err(), "the others wait for room");
+    s.log.release();
+    for name in names {
+        s.caught_up(name).await;
+        assert_eq!(s.all(&format!("{name}.3")).await.len(), 1);
+    }
+}

@@ -1,5 +1,6 @@
 //! What projections promise, one test a promise, on the memory store and on a disk.
 
+mod circles;
 mod code;
 mod definitions;
 mod exactly_once;
@@ -25,6 +26,7 @@ behaviours! {
         a_counter_is_exact_over_partitions
         a_counter_is_exact_after_crashes
         large_batches_go_a_few_at_a_time
+        batches_that_make_much_go_one_at_a_time
         a_commit_that_is_refused_for_now_is_made_later
         an_answer_that_is_lost_counts_nothing_twice
         a_full_disk_does_not_keep_the_hub_from_ending
@@ -78,6 +80,10 @@ behaviours! {
         a_circle_of_changefeeds_is_refused
         a_circle_that_is_stored_stands_still
         a_change_that_is_too_large_to_be_told_is_a_dead_letter;
+    circles:
+        snapshots_are_part_of_a_circle
+        of_two_that_close_a_circle_at_once_one_is_refused
+        a_circle_through_snapshots_that_is_stored_stands_still;
     rebuilds:
         a_rebuild_gives_the_same_to_the_byte
         events_keep_coming_during_a_rebuild

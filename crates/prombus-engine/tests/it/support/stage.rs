@@ -124,7 +124,14 @@ impl Stage {
 
     /// The events of a topic, in order of their partitions.
     pub async fn events(&self, topic: &TopicName) -> Vec<Event> {
-        let query = Query { from: From::Earliest, partition: None, key: None, to_ts: None, filter: None };
+        let query = Query {
+            from: From::Earliest,
+            partition: None,
+            key: None,
+            to_ts: None,
+            filter: None,
+            normalize: false,
+        };
         match self.hub.read(topic, query).await {
             Ok(reader) => reader.up_to_now().next_page(10_000).await.expect("events can be read").events,
             Err(_) => Vec::new(),

@@ -1,14 +1,12 @@
 //! Events are given up while a state is read: at each single step of the reading in turn.
 
 use super::stage::*;
-use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::*;
 use prombus_engine::{Hub, HubOptions, Limits, Reduce, Store};
 use prombus_store_memory::MemoryStore;
 use std::collections::HashMap;
 use std::sync::Arc;
-use uuid::Uuid;
 
 /// A log in which something happens before its so many'th look.
 struct Meddling {
@@ -44,11 +42,9 @@ impl Meddling {
     }
 }
 
-#[async_trait]
-impl EventLog for Meddling {
-    async fn enqueue(&self, commit: Arc<Commit>) -> Result<Ticket, CommitError> {
-        self.log.enqueue(commit).await
-    }
+prombus_testkit::forward_log! { Meddling => log:
+    enqueue offset_at by_id latest_by_key previous_by_key erase advance_horizon changed topic topics
+    cursor readers status close;
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
         self.look().await;
@@ -60,66 +56,9 @@ impl EventLog for Meddling {
         self.log.kept(topic, partition).await
     }
 
-    async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
-        self.log.offset_at(request).await
-    }
-
-    async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.log.by_id(topic, id).await
-    }
-
-    async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
-        self.log.latest_by_key(topic, key).await
-    }
-
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        self.log.previous_by_key(topic, key, before).await
-    }
-
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.look().await;
         self.log.history(HistoryRequest { limit: request.limit.min(2), ..request }).await
-    }
-
-    async fn erase(&self) -> Result<(), CommitError> {
-        self.log.erase().await
-    }
-
-    async fn advance_horizon(&self, topic: &TopicName, past: u64) -> Result<u64, ReadError> {
-        self.log.advance_horizon(topic, past).await
-    }
-
-    async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
-        self.log.changed(of, after).await
-    }
-
-    async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
-        self.log.topic(name).await
-    }
-
-    async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
-        self.log.topics().await
-    }
-
-    async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
-        self.log.cursor(key).await
-    }
-
-    async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
-        self.log.readers(topic, prefix).await
-    }
-
-    fn status(&self) -> StoreStatus {
-        self.log.status()
-    }
-
-    async fn close(&self) {
-        self.log.close().await;
     }
 }
 

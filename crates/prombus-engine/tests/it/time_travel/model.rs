@@ -3,6 +3,7 @@
 use super::stage::*;
 use prombus_core::*;
 use prombus_engine::Reduce;
+use prombus_fixtures::merge_patch;
 use prombus_testkit::build::json;
 use prombus_testkit::guarded;
 use std::cell::Cell;
@@ -216,7 +217,7 @@ impl World {
         for past in self.history(key, at) {
             state = match past.is_null() {
                 true => None,
-                false => Some(merge(state.take(), &serde_json::from_str(&past.payload).unwrap())),
+                false => Some(merge_patch(state.take(), &serde_json::from_str(&past.payload).unwrap())),
             };
         }
         state.map_or(Told::Nothing, |state| Told::State(state.to_string()))
@@ -327,23 +328,6 @@ impl World {
     }
 }
 
-/// RFC 7396, as it is written there.
-fn merge(target: Option<serde_json::Value>, patch: &serde_json::Value) -> serde_json::Value {
-    use serde_json::{Map, Value};
-    let Value::Object(patch) = patch else { return patch.clone() };
-    let mut target = match target {
-        Some(Value::Object(target)) => target,
-        _ => Map::new(),
-    };
-    for (name, change) in patch {
-        let old = target.remove(name);
-        if !change.is_null() {
-            target.insert(name.clone(), merge(old, change));
-        }
-    }
-    Value::Object(target)
-}
-
 #[tokio::test]
 async fn answers_are_exact_or_gone_in_memory() {
     let based = Cell::new(0);
@@ -370,6 +354,6 @@ async fn answers_are_exact_or_gone_on_disk() {
 #[test]
 fn the_model_merges() {
     let merged =
-        merge(Some(json(r#"{"a":1}"#).to_value().unwrap()), &json(r#"{"a":null}"#).to_value().unwrap());
+        merge_patch(Some(json(r#"{"a":1}"#).to_value().unwrap()), &json(r#"{"a":null}"#).to_value().unwrap());
     assert_eq!(merged.to_string(), "{}");
 }

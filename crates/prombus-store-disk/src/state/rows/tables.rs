@@ -4,6 +4,8 @@ use super::merged::Source;
 use super::table::Table;
 use crate::background::eraser::Names;
 use bytes::Bytes;
+use prombus_rows::DOCUMENT;
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -67,17 +69,13 @@ impl Tables {
         Ok(None)
     }
 
-    /// Whether they have rows of documents under these names, in collections with numbers below `next_collection`, that are
-    /// gone or were changed since. Rows that are not of a collection any more are gone, too.
-    pub fn have_gone(
-        &self,
-        names: &Names,
-        next_collection: u32,
-        is_alive: &dyn Fn(&[u8]) -> bool,
-    ) -> io::Result<bool> {
+    /// Whether they have rows of documents under these names that are gone or were changed since. Rows that are not of a
+    /// collection any more are gone, too.
+    pub fn have_gone(&self, names: &Names, is_alive: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
+        let collections = self.collections()?;
         for name in names.iter() {
-            for collection in 0..next_collection {
-                let row = prombus_rows::document_row(collection, name);
+            for collection in &collections {
+                let row = prombus_rows::document_row(*collection, name);
                 let mut has_newer = !is_alive(&row);
                 for table in self.list.iter().rev() {
                     match table.get(&row)? {
@@ -89,6 +87,24 @@ impl Tables {
             }
         }
         Ok(false)
+    }
+
+    /// The collections of whose documents they have rows. It costs as much as there are of those, however many rows each
+    /// has, and however many there ever were.
+    fn collections(&self) -> io::Result<BTreeSet<u32>> {
+        let mut found = BTreeSet::new();
+        let end = prombus_rows::prefixed(vec![DOCUMENT]).end;
+        for table in &self.list {
+            let mut next = Some(0);
+            while let Some(from) = next {
+                let rest = prombus_rows::document_row(from, "")..end.clone();
+                let first = table.range(rest, false).next().transpose()?;
+                let collection = first.and_then(|(row, _)| prombus_rows::collection_of_row(&row));
+                found.extend(collection);
+                next = collection.and_then(|collection| collection.checked_add(1));
+            }
+        }
+        Ok(found)
     }
 
     /// The rows of a range of each table, the newest first.

@@ -73,6 +73,7 @@ impl Setup<'_> {
 /// Writes a file that only its owner may read, as keys want to be.
 pub fn put_file(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, text).unwrap();
     std::fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
 }

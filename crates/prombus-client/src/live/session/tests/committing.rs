@@ -24,7 +24,7 @@ fn commit(hand: &mut Hand, commit: &Commit) -> Answer<Committed> {
 }
 
 fn done(hand: &mut Hand, request: &Value) {
-    let event = json!({"id": "e", "topic": "t", "partition": 0, "offset": 5, "ts": 1, "duplicate": false, "durability": "sync"});
+    let event = json!({"id": id_of(1), "topic": "t", "partition": 0, "offset": 5, "ts": 1, "duplicate": false, "durability": "sync"});
     hand.hear(json!({"op": "OK", "corr": request["corr"], "events": [event], "versions": {"c": {"k": 2}}}));
 }
 

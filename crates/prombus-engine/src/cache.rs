@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Values by the text that they are made from.
 #[derive(Debug)]
-pub(super) struct Cache<V> {
+pub(crate) struct Cache<V> {
     all: HashMap<Arc<str>, Used<V>>,
     by_use: BTreeMap<u64, Arc<str>>,
     /// Counts their uses.

@@ -1,4 +1,4 @@
-//! Room for commits over large documents.
+//! Room for commits over large documents, of consumers and of projections.
 //!
 //! The log makes commits one after another, and one of a kilobyte can have it read, change and write sixty megabytes of
 //! documents. Whatever is in its queue behind that waits. So such commits wait before they are given a place in the order,
@@ -24,7 +24,7 @@ const LEAST_KIB: usize = 1;
 const AT_ONCE: usize = 64;
 
 /// Who has room.
-pub(super) struct DocumentRoom {
+pub(crate) struct DocumentRoom {
     documents: Arc<dyn Documents>,
     room: Arc<Semaphore>,
 }
@@ -60,16 +60,27 @@ impl DocumentRoom {
         Self { documents, room: Arc::new(Semaphore::new(MOST_KIB)) }
     }
 
+    /// The documents that it is room for.
+    pub fn documents(&self) -> &Arc<dyn Documents> {
+        &self.documents
+    }
+
     /// Waits until there is room for what the commit does to documents. Once the hub is ending, there is none.
     pub async fn admit(&self, commit: Commit) -> Result<Admitted, BusError> {
         let kib = self.kib(&commit.documents).await?;
         if kib <= LITTLE_KIB {
             return Ok(Admitted { commit, room: None });
         }
-        let share = u32::try_from(kib).unwrap_or(u32::MAX);
-        let ending = |_| CommitError::Unavailable("the hub is ending; nothing was committed".into());
-        let permit = self.room.clone().acquire_many_owned(share).await.map_err(ending)?;
-        Ok(Admitted { commit, room: Some(Room { permit, since: Instant::now() }) })
+        let ending = || CommitError::Unavailable("the hub is ending; nothing was committed".into());
+        let room = self.take(kib).await.ok_or_else(ending)?;
+        Ok(Admitted { commit, room: Some(room) })
+    }
+
+    /// Waits until there is room for so many KiB of documents. Once the hub is ending, there is none.
+    pub async fn take(&self, kib: usize) -> Option<Room> {
+        let share = u32::try_from(kib.min(MOST_KIB)).unwrap_or(u32::MAX);
+        let permit = self.room.clone().acquire_many_owned(share).await.ok()?;
+        Some(Room { permit, since: Instant::now() })
     }
 
     /// Whoever waits hears that the hub is ending.

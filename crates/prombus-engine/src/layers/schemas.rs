@@ -1,0 +1,258 @@
+//! Holds events against the schemas of their topics, and stamps them with the version that they are of. Events of topics
+//! with `dual_write` are copied to the topic of their version in the same commit.
+//!
+//! What is checked is what is appended: the commit carries what was seen of its topics, and the store refuses it if one
+//! of them is another by then. On one hub that does not happen, because changes of a topic and events on their way to it
+//! pass a gate.
+
+use crate::bus::{Bus, BusError, Layer};
+use crate::schemas::Shared;
+use crate::schemas::gate::{Gate, Pass};
+use crate::schemas::judge::{self, Judged, Ruled};
+use crate::schemas::known::Known;
+use crate::schemas::violation::Violations;
+use async_trait::async_trait;
+use prombus_core::{
+    Append, Commit, CommitError, ConfigChange, EventCopy, EventLog, Json, NewTopics, ReadError, SchemaMode,
+    SeenTopic, SnapshotConfig, Ticket, TopicConfig, TopicName,
+};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The layer.
+pub struct SchemaChecks {
+    log: Arc<dyn EventLog>,
+    known: Arc<Known>,
+    gate: Arc<Gate>,
+    violations: Arc<Violations>,
+    /// The settings of topics that the configuration names.
+    new_topics: Arc<NewTopics>,
+}
+
+impl SchemaChecks {
+    /// With what it shares with the registry.
+    pub fn new(shared: &Shared, new_topics: Arc<NewTopics>) -> Self {
+        let Shared { log, known, gate, violations, .. } = shared.clone();
+        Self { log, known, gate, violations, new_topics }
+    }
+}
+
+impl Layer for SchemaChecks {
+    fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
+        Arc::new(Checked { layer: self, inner })
+    }
+}
+
+struct Checked {
+    layer: SchemaChecks,
+    inner: Arc<dyn Bus>,
+}
+
+#[async_trait]
+impl Bus for Checked {
+    async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        let topics = Topics::of(commit);
+        if topics.is_empty() {
+            return self.inner.enqueue(commit).await;
+        }
+        let Self { layer, inner } = self;
+        // What was checked, and against what, without keeping anybody from changing it meanwhile.
+        let mut checked: Option<(Vec<SeenTopic>, Judged)> = None;
+        loop {
+            let pass = layer.gate.pass(topics.looked_at.clone(), topics.changed.clone()).await;
+            let Looked { seen, ruled } = layer.look(&topics).await?;
+            match checked.take() {
+                _ if ruled.is_empty() => {
+                    Arc::make_mut(commit).seen = seen;
+                    return Ok(held(inner.enqueue(commit).await?, pass));
+                }
+                Some((before, judged)) if before == seen => {
+                    for violation in &judged.let_pass {
+                        layer.violations.count(&violation.topic);
+                        layer.violations.warn(violation);
+                    }
+                    // One of its own: whoever tries again has the events as they came, for which another version may be
+                    // the latest by then.
+                    let event_copies = layer.copies(commit, &judged, &ruled)?;
+                    let mut stamped = Arc::new(Commit { event_copies, ..stamp(commit, judged, seen) });
+                    return Ok(held(inner.enqueue(&mut stamped).await?, pass));
+                }
+                _ => {
+                    drop(pass);
+                    checked = Some((seen, layer.judge(commit, &ruled).await?));
+                }
+            }
+        }
+    }
+}
+
+/// What was seen of the topics of a commit.
+struct Looked {
+    seen: Vec<SeenTopic>,
+    /// Those whose schemas count.
+    ruled: HashMap<TopicName, Ruled>,
+}
+
+fn unavailable(error: ReadError) -> BusError {
+    CommitError::Unavailable(error.to_string()).into()
+}
+
+impl SchemaChecks {
+    async fn look(&self, topics: &Topics) -> Result<Looked, BusError> {
+        let (mut seen, mut ruled) = (Vec::with_capacity(topics.written.len()), HashMap::new());
+        for name in &topics.written {
+            let topic = self.log.topic(name).await.map_err(unavailable)?;
+            seen.push(SeenTopic::of(name, topic.as_ref()));
+            let Some(topic) = topic.filter(|topic| topic.config.schema != SchemaMode::Off) else { continue };
+            if let Some(head) = self.known.head(&topic).await.map_err(unavailable)? {
+                let (mode, has_tombstones) = (topic.config.schema, topic.config.compaction);
+                let copied = topic.config.dual_write.then_some(topic.config);
+                ruled.insert(topic.name, Ruled { head, mode, has_tombstones, copied });
+            }
+        }
+        for (name, what) in &topics.fed {
+            let Some(topic) = self.log.topic(name).await.map_err(unavailable)? else { continue };
+            if self.known.head(&topic).await.map_err(unavailable)?.is_some() {
+                return Err(BusError::BadConfig(format!(
+                    "topic {name} has schemas, so the hub cannot publish {what} there; name another one"
+                )));
+            }
+        }
+        Ok(Looked { seen, ruled })
+    }
+
+    /// The copies that topics with `dual_write` get of events whose version is known: one for each version.
+    fn copies(
+        &self,
+        commit: &Commit,
+        judged: &Judged,
+        ruled: &HashMap<TopicName, Ruled>,
+    ) -> Result<Vec<EventCopy>, BusError> {
+        let mut topics: HashMap<(&TopicName, u32), (TopicName, Arc<TopicConfig>)> = HashMap::new();
+        let mut copies = Vec::new();
+        for (of, (append, version)) in commit.events.iter().zip(&judged.versions).enumerate() {
+            let source = ruled.get(&append.topic).and_then(|ruled| ruled.copied.as_ref());
+            let (Some(source), Some(version)) = (source, *version) else { continue };
+            let (topic, settings) = match topics.entry((&append.topic, version)) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let topic = append.topic.of_version(version).ok_or_else(|| {
+                        BusError::BadConfig(format!(
+                            "the name of topic {} is too long for dual_write: copies go to a topic with .v{version} added to it",
+                            append.topic
+                        ))
+                    })?;
+                    let settings = Arc::new(self.new_topics.copies_of(source, &topic));
+                    new.insert((topic, settings))
+                }
+            };
+            copies.push(EventCopy { of, topic: topic.clone(), settings: settings.clone() });
+        }
+        Ok(copies)
+    }
+
+    async fn judge(&self, commit: &Commit, ruled: &HashMap<TopicName, Ruled>) -> Result<Judged, BusError> {
+        let judged = judge::judge(&self.known, &commit.events, ruled).await.map_err(unavailable)?;
+        judged.map_err(|violation| {
+            self.violations.count(&violation.topic);
+            BusError::SchemaViolation(Box::new(violation))
+        })
+    }
+}
+
+/// The commit with its events stamped.
+fn stamp(commit: &Commit, judged: Judged, seen: Vec<SeenTopic>) -> Commit {
+    let mut commit = Commit { seen, ..commit.clone() };
+    // Most events have no other headers, and are of one version.
+    let mut plain: Option<(u32, Json)> = None;
+    for (append, version) in commit.events.iter_mut().zip(judged.versions) {
+        let Some(version) = version else { continue };
+        let headers = append.event.headers.as_deref();
+        let stamped = match (headers, &plain) {
+            (Some(headers), _) if judge::named_version(headers).is_some() => continue,
+            (Some(headers), _) => judge::stamped(Some(headers), version),
+            (None, Some((known, stamped))) if *known == version => stamped.clone(),
+            (None, _) => plain.insert((version, judge::stamped(None, version))).1.clone(),
+        };
+        append.event.headers = Some(Box::new(stamped));
+    }
+    commit
+}
+
+/// The ticket of a commit that changes topics: they are passed until that can be seen. All others have their place.
+fn held(ticket: Ticket, pass: Pass) -> Ticket {
+    if !pass.is_change() {
+        return ticket;
+    }
+    // On its own, because it must come to its end even if nobody waits for the ticket.
+    let decided = tokio::spawn(async move {
+        let answer = ticket.await;
+        drop(pass);
+        answer
+    });
+    let ended = |_| Err(CommitError::Unknown("the hub is closing".into()));
+    Ticket::new(async move { decided.await.unwrap_or_else(ended) })
+}
+
+/// The topics that a commit is about, each once.
+#[derive(Default)]
+struct Topics {
+    /// Those that it appends to, without the hub's own.
+    written: Vec<TopicName>,
+    /// Those that it makes the hub publish to by itself, and what.
+    fed: Vec<(TopicName, &'static str)>,
+    /// Those that must not change until it has its place.
+    looked_at: Vec<TopicName>,
+    /// Those that it changes.
+    changed: Vec<TopicName>,
+}
+
+impl Topics {
+    fn of(commit: &Commit) -> Self {
+        let mut topics = Self::default();
+        let mut known: BTreeSet<&TopicName> = BTreeSet::new();
+        let mut last = None;
+        for Append { topic, .. } in &commit.events {
+            // Most commits are about one topic.
+            if last == Some(topic) {
+                continue;
+            }
+            last = Some(topic);
+            if !topic.is_internal() && known.insert(topic) {
+                topics.written.push(topic.clone());
+            }
+        }
+        let mut changed: BTreeSet<&TopicName> = BTreeSet::new();
+        for change in &commit.config {
+            match change {
+                ConfigChange::AlterTopic { name, config, .. } => {
+                    changed.insert(name);
+                    topics.feeds(config.snapshot.as_ref());
+                }
+                ConfigChange::CreateTopic { config, .. } => topics.feeds(config.snapshot.as_ref()),
+                ConfigChange::DeleteTopic { name } => {
+                    changed.insert(name);
+                }
+                ConfigChange::PutCollection { config, .. } => {
+                    let feed = config.changefeed.iter().filter(|topic| !topic.is_internal());
+                    topics.fed.extend(feed.map(|topic| (topic.clone(), "a changefeed")));
+                }
+                _ => {}
+            }
+        }
+        let looked_at: BTreeSet<&TopicName> =
+            topics.written.iter().chain(topics.fed.iter().map(|(topic, _)| topic)).collect();
+        topics.looked_at = looked_at.into_iter().filter(|name| !changed.contains(name)).cloned().collect();
+        topics.changed = changed.into_iter().cloned().collect();
+        topics
+    }
+
+    fn feeds(&mut self, snapshot: Option<&SnapshotConfig>) {
+        self.fed.extend(snapshot.map(|snapshot| (snapshot.topic.clone(), "snapshots")));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.looked_at.is_empty() && self.changed.is_empty()
+    }
+}

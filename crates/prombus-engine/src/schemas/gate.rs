@@ -1,0 +1,154 @@
+//! Keeps changes of a topic and events on their way to it apart.
+//!
+//! Events are checked against a topic as it was looked up. Whoever does that passes here first, and has its place in the
+//! order of the log before it leaves; whoever changes the topic waits until nobody is passing, and leaves once that can be
+//! seen. So what was looked up is never outdated by the same hub. What other hubs change, the store notices.
+//!
+//! All topics of a commit are passed at once, under one lock, and nobody waits in here while holding a pass that others wait
+//! for, except a change for those that were passing before it.
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use prombus_core::TopicName;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// The gate of all topics.
+#[derive(Default)]
+pub(crate) struct Gate {
+    topics: Mutex<HashMap<TopicName, Passing>>,
+    /// Somebody has left.
+    left: Notify,
+}
+
+/// Who is at a topic.
+#[derive(Debug, Default)]
+struct Passing {
+    /// How many look at it.
+    looking: usize,
+    /// Whether somebody changes it, or waits until nobody looks at it any more.
+    changing: bool,
+}
+
+/// Topics that are passed; they are left when it is dropped.
+pub(crate) struct Pass {
+    gate: Arc<Gate>,
+    looked_at: Vec<TopicName>,
+    changed: Vec<TopicName>,
+}
+
+impl Gate {
+    /// Passes topics that are looked at, and topics that are changed. None is among both, and none is there twice.
+    pub async fn pass(self: &Arc<Self>, looked_at: Vec<TopicName>, changed: Vec<TopicName>) -> Pass {
+        let mut entering = Some((looked_at, changed));
+        let pass = loop {
+            // Before the look, so that nobody who leaves in between is missed.
+            let left = self.left.notified();
+            if let Some(pass) = self.enter(&mut entering) {
+                break pass;
+            }
+            left.await;
+        };
+        loop {
+            let left = self.left.notified();
+            if self.is_alone(&pass) {
+                return pass;
+            }
+            left.await;
+        }
+    }
+
+    fn enter(self: &Arc<Self>, entering: &mut Option<(Vec<TopicName>, Vec<TopicName>)>) -> Option<Pass> {
+        let mut topics = self.topics.lock();
+        let is_changing = |name: &TopicName| topics.get(name).is_some_and(|passing| passing.changing);
+        let (looked_at, changed) =
+            entering.take_if(|(looked_at, changed)| !looked_at.iter().chain(&*changed).any(is_changing))?;
+        for name in &looked_at {
+            topics.entry(name.clone()).or_default().looking += 1;
+        }
+        for name in &changed {
+            topics.entry(name.clone()).or_default().changing = true;
+        }
+        Some(Pass { gate: self.clone(), looked_at, changed })
+    }
+
+    fn is_alone(&self, pass: &Pass) -> bool {
+        let topics = self.topics.lock();
+        pass.changed.iter().all(|name| topics.get(name).is_none_or(|passing| passing.looking == 0))
+    }
+}
+
+impl Pass {
+    /// Whether it changes a topic.
+    pub fn is_change(&self) -> bool {
+        !self.changed.is_empty()
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut topics = self.gate.topics.lock();
+        for name in &self.looked_at {
+            if let Some(passing) = topics.get_mut(name) {
+                passing.looking -= 1;
+            }
+        }
+        for name in &self.changed {
+            if let Some(passing) = topics.get_mut(name) {
+                passing.changing = false;
+            }
+        }
+        for name in self.looked_at.iter().chain(&self.changed) {
+            if topics.get(name).is_some_and(|passing| passing.looking == 0 && !passing.changing) {
+                topics.remove(name);
+            }
+        }
+        drop(topics);
+        self.gate.left.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+
+    fn names(names: &[&str]) -> Vec<TopicName> {
+        names.iter().map(|name| TopicName::parse(name).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_change_is_alone_at_its_topic() {
+        let gate = Arc::new(Gate::default());
+        let now =
+            |looked_at: &[&str], changed: &[&str]| gate.pass(names(looked_at), names(changed)).now_or_never();
+        let first = now(&["a", "b"], &[]).expect("nobody is there");
+        let second = now(&["a"], &[]).expect("any number may look");
+        assert!(now(&[], &["a"]).is_none(), "somebody looks");
+        assert!(now(&[], &["c"]).is_some(), "others are not waited for");
+        drop((first, second));
+        let changing = now(&["b"], &["a"]).expect("nobody is there");
+        for (looked_at, changed) in [(&["a"][..], &[][..]), (&[], &["a"]), (&[], &["b"])] {
+            assert!(now(looked_at, changed).is_none(), "{looked_at:?} {changed:?}");
+        }
+        drop(changing);
+        assert!(now(&["a"], &["b"]).is_some());
+        assert!(gate.topics.lock().is_empty(), "nobody is left");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_change_lets_nobody_else_in() {
+        let gate = Arc::new(Gate::default());
+        let looking = gate.pass(names(&["a"]), Vec::new()).await;
+        let mut change = Box::pin(gate.pass(Vec::new(), names(&["a"])));
+        assert!((&mut change).now_or_never().is_none());
+        let mut late = Box::pin(gate.pass(names(&["a"]), Vec::new()));
+        assert!((&mut late).now_or_never().is_none(), "the change comes first");
+        drop(looking);
+        let changing = change.await;
+        assert!((&mut late).now_or_never().is_none());
+        drop(changing);
+        late.await;
+        assert!(gate.topics.lock().is_empty());
+    }
+}

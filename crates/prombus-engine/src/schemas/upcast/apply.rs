@@ -1,0 +1,227 @@
+//! Raising payloads: hops from one version to the next, one after another.
+
+use super::compile::{self, Change, Source};
+use super::ops::Upcaster;
+use super::tree::{self, Node, Room};
+use super::{NotRaised, UpcastError};
+use bytes::Bytes;
+use prombus_core::Json;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// A function that raises a payload.
+pub type RaiseFn = Arc<dyn Fn(&Json) -> Result<Json, String> + Send + Sync>;
+
+/// Raises payloads of one version to the next. Cheap to clone.
+#[derive(Clone)]
+pub struct Hop(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Changes(Arc<[Change]>),
+    Function(RaiseFn),
+}
+
+impl Hop {
+    /// Compiles an upcaster.
+    pub async fn compile(upcaster: &Upcaster) -> Result<Self, UpcastError> {
+        Ok(Self(Kind::Changes(compile::compile(upcaster).await?.into())))
+    }
+
+    /// By a function.
+    pub fn function(raise: impl Fn(&Json) -> Result<Json, String> + Send + Sync + 'static) -> Self {
+        Self(Kind::Function(Arc::new(raise)))
+    }
+
+    /// Whether it may take long. Nobody knows what a function does.
+    pub fn is_costly(&self) -> bool {
+        match &self.0 {
+            Kind::Changes(changes) => changes.iter().any(Change::is_costly),
+            Kind::Function(_) => true,
+        }
+    }
+}
+
+/// A hop with the version that it starts from.
+type HopFrom = (u32, Hop);
+
+/// Hops in order: the way from a version to the latest.
+#[derive(Clone)]
+pub struct Chain {
+    hops: Vec<HopFrom>,
+    /// The largest payload that it may make, in bytes.
+    most_bytes: usize,
+}
+
+impl Chain {
+    /// Of these hops, each with the version that it starts from.
+    pub fn new(hops: Vec<HopFrom>, most_bytes: usize) -> Self {
+        Self { hops, most_bytes }
+    }
+
+    /// Whether it may take long.
+    pub fn is_costly(&self) -> bool {
+        self.hops.iter().any(|(_, hop)| hop.is_costly())
+    }
+
+    /// A payload of version `from` as one of the latest.
+    pub fn raise(&self, from: u32, payload: &Json) -> Result<Json, NotRaised> {
+        let first = self.hops.partition_point(|(version, _)| *version < from);
+        let mut hops = self.hops.get(first..).unwrap_or_default();
+        let mut payload = payload.clone();
+        while let [(version, hop), rest @ ..] = hops {
+            let failed = |why| NotRaised { from: *version, why };
+            match &hop.0 {
+                Kind::Function(raise) => {
+                    payload = call(raise, &payload).map_err(failed)?;
+                    self.check_size(payload.len()).map_err(failed)?;
+                    hops = rest;
+                }
+                Kind::Changes(_) => {
+                    let (raised, rest) = self.change(&payload, hops)?;
+                    (payload, hops) = (raised, rest);
+                }
+            }
+        }
+        Ok(payload)
+    }
+
+    fn check_size(&self, bytes: usize) -> Result<(), String> {
+        match bytes > self.most_bytes {
+            true => Err(format!("its payload would take {bytes} bytes, more than {}", self.most_bytes)),
+            false => Ok(()),
+        }
+    }
+
+    /// Applies all hops up to the next function, and gives those that are left.
+    fn change<'h>(
+        &self,
+        payload: &Json,
+        mut hops: &'h [HopFrom],
+    ) -> Result<(Json, &'h [HopFrom]), NotRaised> {
+        let mut raising = Raising { payload, tree: None, room: Room(self.most_bytes) };
+        while let [(from, Hop(Kind::Changes(changes))), rest @ ..] = hops {
+            for (n, change) in changes.iter().enumerate() {
+                let failed = |why| NotRaised { from: *from, why: format!("ops[{n}]: {why}") };
+                raising.apply(change).map_err(failed)?;
+            }
+            let failed = |why| NotRaised { from: *from, why };
+            self.check_size(raising.tree.as_ref().map_or(payload.len(), Node::len)).map_err(failed)?;
+            hops = rest;
+        }
+        Ok((raising.text(), hops))
+    }
+}
+
+/// Whatever a function does, only this payload is not raised.
+fn call(raise: &RaiseFn, payload: &Json) -> Result<Json, String> {
+    let raised = catch_unwind(AssertUnwindSafe(|| raise(payload)));
+    raised.unwrap_or_else(|_| Err("the function panicked".to_owned()))
+}
+
+/// A payload that is being raised.
+struct Raising<'a> {
+    payload: &'a Json,
+    /// As it is by now, once something was looked at.
+    tree: Option<Node<'a>>,
+    room: Room,
+}
+
+impl<'a> Raising<'a> {
+    fn tree(&mut self) -> (&mut Node<'a>, &mut Room) {
+        let payload = self.payload;
+        // What is JSON is UTF-8.
+        let open = || Node::of(std::str::from_utf8(payload.as_bytes()).unwrap_or("null"));
+        (self.tree.get_or_insert_with(open), &mut self.room)
+    }
+
+    fn text(&self) -> Json {
+        match &self.tree {
+            None => self.payload.clone(),
+            Some(tree) => {
+                let mut out = Vec::with_capacity(tree.len());
+                tree.write(&mut out);
+                Json::from_stored(Bytes::from(out))
+            }
+        }
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<(), String> {
+        match change {
+            Change::Remove(paths) => {
+                let (tree, _) = self.tree();
+                paths.iter().for_each(|path| tree.remove(path.steps()));
+                Ok(())
+            }
+            Change::Set(sets) => {
+                let values = self.values(sets)?;
+                let (tree, room) = self.tree();
+                for ((path, _), value) in sets.iter().zip(&values) {
+                    let put = value.check_depth(path.steps().len());
+                    put.and_then(|()| tree.set(path.steps(), value, room))
+                        .map_err(|why| format!("set {path}: {why}"))?;
+                }
+                Ok(())
+            }
+            Change::Rename { each, from, to, place } => {
+                let (tree, room) = self.tree();
+                let depth = each.len() + to.len();
+                let mut rename = |node: &mut Node<'a>| rename(node, (from, to), depth, room);
+                tree.each(each, &mut rename).map_err(|why| format!("rename {place}: {why}"))
+            }
+        }
+    }
+
+    /// The values of all that is set, before any of it is.
+    fn values(&mut self, sets: &[(super::path::Path, Source)]) -> Result<Vec<Node<'a>>, String> {
+        let mut text = None;
+        let mut values = Vec::with_capacity(sets.len());
+        for (path, source) in sets {
+            let failed = |why: String| format!("set {path}: {why}");
+            values.push(match source {
+                Source::Constant(text) => Node::made(text.clone()),
+                Source::Place(names) => {
+                    let missing = || failed(format!("payload.{}: no such field", names.join(".")));
+                    self.tree().0.get(names).ok_or_else(missing)?.clone()
+                }
+                Source::Formula(formula) => {
+                    let text = text.get_or_insert_with(|| self.text());
+                    let value = formula.value_of(text);
+                    let value = value.map_err(|why| failed(format!("{}: {why}", formula.source())))?;
+                    Node::made(value.to_string().into())
+                }
+            });
+        }
+        Ok(values)
+    }
+}
+
+fn rename<'a>(
+    node: &mut Node<'a>,
+    (from, to): (&[String], &[String]),
+    depth: usize,
+    room: &mut Room,
+) -> Result<(), String> {
+    if let ([way @ .., old], [to_way @ .., new]) = (from, to)
+        && way == to_way
+    {
+        return node.get(way).map_or(Ok(()), |parent| parent.rename(old, new, room));
+    }
+    let Some(value) = node.take(from) else { return Ok(()) };
+    if node.get(to).is_some() {
+        return Err(tree::both(&from.join("."), &to.join(".")));
+    }
+    value.check_depth(depth)?;
+    let steps: Vec<_> = to.iter().cloned().map(super::path::Step::Field).collect();
+    node.set(&steps, &value, room)
+}
+
+/// An object with another value of a field, or with one more.
+pub(crate) fn with_field(object: &Json, name: &str, value: &str) -> Json {
+    let mut raising = Raising { payload: object, tree: None, room: Room(usize::MAX) };
+    let (tree, room) = raising.tree();
+    let steps = [super::path::Step::Field(name.to_owned())];
+    // What is no object stays what it is.
+    let _ = tree.set(&steps, &Node::made(value.to_owned().into()), room);
+    raising.text()
+}

@@ -1,0 +1,161 @@
+//! What schemas do to events, whichever way they come.
+
+use super::stage::*;
+use crate::commits::consumer::{group, take_all};
+use prombus_core::*;
+use prombus_engine::BusError;
+use prombus_engine::commits::{CommitRefused, CommitRequest};
+use prombus_engine::groups::{Replay, ReplayTo};
+use prombus_engine::schemas::Against;
+use serde_json::{Value, json};
+
+pub async fn events_are_held_against_the_latest_version_and_stamped(s: Stage) {
+    let t = s.topic("t", 2).await;
+    s.publish(&t, [("k", json!("before"))]).await;
+    s.registered(&t, &typed("integer")).await;
+    s.publish(&t, [("k", json!({"n": 1}))]).await;
+    s.registered(&t, &typed("string")).await;
+    let refused = s.violation_of(vec![append(&t, Some("k"), &json!({"n": 1}))]).await;
+    assert_eq!((refused.index, refused.against), (0, Against::Version(2)));
+    let mut with_headers = append(&t, Some("k"), &json!({"n": "a"}));
+    with_headers.event.headers = Some(Box::new(Json::from_value(&json!({"x-b": "c"}))));
+    s.try_publish(vec![with_headers]).await.expect("it is as it must be");
+    let stamps = s.stamps(&t).await;
+    assert_eq!(stamps, [(json!("before"), None), (json!({"n": 1}), Some(1)), (json!({"n": "a"}), Some(2))]);
+    let last = s.events(&t).await.pop().expect("an event").headers.expect("headers");
+    assert_eq!(last.to_value().expect("JSON"), json!({"x-schema-version": "2", "x-b": "c"}));
+}
+
+pub async fn an_event_may_name_an_earlier_version(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &typed("integer")).await;
+    s.registered(&t, &typed("string")).await;
+    s.try_publish(vec![naming(&t, "1", &json!({"n": 1}))]).await.expect("the first version takes it");
+    let refused = s.violation_of(vec![naming(&t, "1", &json!({"n": "a"}))]).await;
+    assert_eq!(refused.against, Against::Version(1));
+    for unknown in ["3", "0", "01", "+1", "latest", "", "99999999999"] {
+        let refused = s.violation_of(vec![naming(&t, unknown, &json!({"n": 1}))]).await;
+        assert_eq!(refused.against, Against::Unregistered(unknown.into()));
+        assert!(refused.places[0].message.contains(&format!("{unknown:?}")), "{refused}");
+    }
+    let headers = s.events(&t).await.pop().expect("an event").headers.expect("headers");
+    assert_eq!(headers.to_value().expect("JSON"), json!({"x-schema-version": "1", "x-a": "b"}), "as it came");
+}
+
+pub async fn every_failing_place_is_told_and_the_event(s: Stage) {
+    let t = s.topic("t", 1).await;
+    let schema = json!({"type": "object", "required": ["id"], "properties": {
+        "id": {"type": "string"}, "n": {"type": "integer", "minimum": 0},
+        "list": {"items": {"type": "string"}},
+    }});
+    s.registered(&t, &schema).await;
+    let bad = json!({"n": -1.5, "list": ["a", 1, "b", 2]});
+    let good = json!({"id": "a"});
+    let events = [&good, &good, &bad, &json!({})].map(|payload| append(&t, None, payload)).to_vec();
+    let refused = s.violation_of(events).await;
+    let mut paths: Vec<&str> = refused.places.iter().map(|place| place.path.as_str()).collect();
+    paths.sort_unstable();
+    assert_eq!((refused.index, paths), (2, vec!["", "/list/1", "/list/3", "/n", "/n"]));
+    assert!(refused.to_string().contains("(and 4 more places)"), "{refused}");
+    assert!(s.events(&t).await.is_empty(), "all or none");
+}
+
+pub async fn what_is_warned_of_is_taken_and_counted(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &typed("integer")).await;
+    assert_eq!(s.hub.schemas().violations(), []);
+    s.violation_of(vec![append(&t, None, &json!(0))]).await;
+    s.set_mode(&t, SchemaMode::Warn).await;
+    let events = vec![
+        append(&t, None, &json!({"n": 1})),
+        append(&t, None, &json!({"n": "a"})),
+        naming(&t, "7", &json!({"n": 2})),
+    ];
+    s.try_publish(events).await.expect("all are taken");
+    let stamps = s.stamps(&t).await;
+    assert_eq!(
+        stamps,
+        [(json!({"n": 1}), Some(1)), (json!({"n": "a"}), Some(1)), (json!({"n": 2}), Some(7))]
+    );
+    assert_eq!(s.hub.schemas().violations(), [(t.clone(), 3)], "those that are refused count, too");
+    s.hub.delete_topic(&t).await.expect("it can be deleted");
+    assert_eq!(s.hub.schemas().violations(), []);
+}
+
+pub async fn nothing_is_looked_at_where_it_is_off(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &typed("integer")).await;
+    s.set_mode(&t, SchemaMode::Off).await;
+    s.publish(&t, [("k", json!("anything"))]).await;
+    assert_eq!(s.stamps(&t).await, [(json!("anything"), None)]);
+    s.set_mode(&t, SchemaMode::Enforce).await;
+    s.violation_of(vec![append(&t, None, &json!("anything"))]).await;
+    assert_eq!(s.hub.schemas().violations(), [(t, 1)]);
+}
+
+pub async fn a_tombstone_is_no_document(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &typed("integer")).await;
+    s.violation_of(vec![append(&t, Some("k"), &Value::Null)]).await;
+    let patch = TopicPatch { compaction: Some(true), ..TopicPatch::default() };
+    s.hub.put_topic(&t, patch).await.expect("a topic can be changed");
+    s.violation_of(vec![append(&t, None, &Value::Null)]).await;
+    s.publish(&t, [("k", Value::Null)]).await;
+    assert_eq!(s.stamps(&t).await, [(Value::Null, Some(1))]);
+}
+
+pub async fn commits_of_consumers_are_checked(s: Stage) {
+    let (t, out) = (s.topic("t", 1).await, topic_name("out"));
+    s.registered(&out, &typed("integer")).await;
+    s.publish(&t, [("a", json!(0))]).await;
+    let group = group(&s, &t, "g").await;
+    let lease = take_all(&group, "m", 1).await[0].lease;
+    let request = |payload: Value| CommitRequest {
+        acks: vec![lease],
+        publish: vec![append(&t, None, &json!("free")), append(&out, None, &payload)],
+        ..CommitRequest::default()
+    };
+    match s.hub.commit(request(json!({"n": "a"}))).await {
+        Err(CommitRefused::Bus(BusError::SchemaViolation(violation))) => assert_eq!(violation.index, 1),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(s.events(&t).await.len(), 1, "nothing of it happened");
+    s.hub.commit(request(json!({"n": 1}))).await.expect("the lease holds");
+    assert_eq!(s.stamps(&out).await, [(json!({"n": 1}), Some(1))]);
+}
+
+pub async fn letters_that_go_back_are_checked(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.publish(&t, [("a", json!("old")), ("a", json!({"n": 1}))]).await;
+    s.put("p", json!({"topic": "t", "collection": "c", "key": "event.payload.name", "retries": 0})).await;
+    s.until("p", "it has failed on both", |status| status.errors == 2).await;
+    s.hub.projections().delete("p").await.expect("it can be deleted");
+    s.registered(&t, &typed("integer")).await;
+    let replay = Replay { to: ReplayTo::Topic, ..Replay::default() };
+    let answer = s.hub.replay(&t, replay.clone()).await.expect("an answer");
+    assert_eq!((answer.matched, answer.replayed, answer.skipped.len()), (2, 1, 1), "{answer:?}");
+    assert!(answer.skipped[0].1.contains("violates version 1"), "{answer:?}");
+    let stamps = s.stamps(&t).await;
+    assert_eq!((stamps.len(), &stamps[2]), (3, &(json!({"n": 1}), Some(1))));
+    let again = s.hub.replay(&t, replay).await.expect("an answer");
+    assert_eq!((again.matched, again.replayed), (2, 0), "what went back is done: {again:?}");
+}
+
+pub async fn large_events_are_checked_too(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &json!({"items": {"type": "integer"}})).await;
+    let mut numbers: Vec<Value> = (0..100_000).map(Value::from).collect();
+    s.publish(&t, [("k", json!(numbers))]).await;
+    numbers[99_999] = json!("last");
+    let refused = s.violation_of(vec![append(&t, None, &json!(numbers))]).await;
+    assert_eq!(refused.places[0].path, "/99999");
+}
+
+pub async fn a_topic_of_the_hub_is_not_checked(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &typed("integer")).await;
+    s.publish(&t, [("a", json!({"n": 1}))]).await;
+    s.put("p", json!({"topic": "t", "collection": "c", "key": "event.payload.name", "retries": 0})).await;
+    s.until("p", "it has failed", |status| status.errors == 1).await;
+    assert_eq!(s.letters(&t).await.len(), 1, "a dead letter is no event of the topic");
+}
