@@ -77,7 +77,7 @@ fn timed(name: &str, step: impl FnOnce() -> Result<(), String>) -> Outcome {
         eprintln!("{why}");
     }
     eprintln!("== {name} took {:.1?}", start.elapsed());
-    Outcome { name: name.to_owned(), took: start.elapsed(), result }
+    Outcome { name: name.to_owned(), took: start.elapsed(), result, log: None }
 }
 
 fn tools() -> Vec<Job> {
@@ -119,8 +119,10 @@ fn tests(binary: &TestBinary) -> Job {
 }
 
 fn summary(start: Instant, outcomes: &[Outcome]) -> Result<(), String> {
+    // At the end once more, because whoever sees only a part of the output sees the end of it.
+    outcomes.iter().filter_map(Outcome::last_words).for_each(|words| eprintln!("{words}"));
     eprintln!("\n== summary, after {:.0?}", start.elapsed());
-    for Outcome { name, took, result } in outcomes {
+    for Outcome { name, took, result, .. } in outcomes {
         let verdict = if result.is_ok() { "passed" } else { "FAILED" };
         eprintln!("{took:>8.1?}  {verdict}  {name}");
     }

@@ -7,6 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// How much of the output of a failed job is repeated at the end.
+const LAST_LINES: usize = 80;
+
 /// Something to run.
 pub struct Job {
     /// What it is called.
@@ -21,8 +24,23 @@ pub struct Outcome {
     pub name: String,
     /// How long it took.
     pub took: Duration,
-    /// Whether it is well, or why not.
+    /// Whether it passed, or why not.
     pub result: Result<(), String>,
+    /// Where its output is, if it has a file of its own.
+    pub log: Option<PathBuf>,
+}
+
+impl Outcome {
+    /// The last lines that something that failed has printed, among them why.
+    pub fn last_words(&self) -> Option<String> {
+        let why = self.result.as_ref().err()?;
+        let said = self.log.as_ref().and_then(|log| std::fs::read(log).ok()).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        // A test program lists what has passed, too.
+        let lines: Vec<&str> = said.lines().filter(|line| !line.ends_with(" ... ok")).collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        Some(format!("\n== {} failed: {why}\n{last}", self.name))
+    }
 }
 
 /// Runs all jobs, as many at a time as there are lanes, those at the head of the list first.
@@ -47,7 +65,7 @@ fn one(job: Job) -> Outcome {
     let why = result.as_ref().err().map(|why| format!("{why}\n")).unwrap_or_default();
     // In one call, so that nothing comes between the lines.
     eprint!("\n== {}\n{}{why}== {} took {took:.1?}\n", job.name, String::from_utf8_lossy(&said), job.name);
-    Outcome { name: job.name, took, result }
+    Outcome { name: job.name, took, result, log: Some(log) }
 }
 
 fn log_of(name: &str) -> PathBuf {
@@ -80,13 +98,15 @@ mod tests {
     fn each_job_has_its_outcome_and_its_output() {
         let jobs = vec![
             shell("jobs test/well", "echo out; echo err >&2"),
-            shell("jobs test/ill", "exit 3"),
+            shell("jobs test/ill", "echo 'test it ... ok'; echo why; exit 3"),
             shell("jobs test/leaves a process behind", "sleep 600 & echo $!"),
         ];
         let mut outcomes = run(jobs, 2);
         outcomes.sort_by(|one, other| one.name.cmp(&other.name));
         let [ill, leaves, well] = outcomes.try_into().ok().unwrap();
-        assert!(ill.result.unwrap_err().contains("exit status: 3"));
+        let last_words = ill.last_words().unwrap();
+        assert!(last_words.contains("exit status: 3") && last_words.ends_with("\nwhy"), "{last_words}");
+        assert_eq!(well.last_words(), None);
         assert_eq!((well.result, leaves.result), (Ok(()), Ok(())));
         assert_eq!(std::fs::read_to_string(log_of("jobs test/well")).unwrap(), "out\nerr\n");
         let left = std::fs::read_to_string(log_of("jobs test/leaves a process behind")).unwrap();

@@ -9,7 +9,7 @@ mod fate;
 mod lease;
 mod order;
 
-use super::history::{Answer, Delivery, Event, EventPosition, History, Letter, Micros};
+use super::history::{Answer, Delivery, Event, EventPosition, History, Letter, Micros, Verb};
 use super::spec::Spec;
 use super::truth::Events;
 use lease::Lease;
@@ -168,8 +168,31 @@ fn cases<'a>(era: &Era<'a>, found: &mut Vec<Violation>) -> BTreeMap<EventPositio
     for case in cases.values_mut() {
         case.leases.sort_by_key(|l| (l.given.pull.life, l.given.attempt, l.given.pull.end));
         case.leases.iter_mut().for_each(|lease| lease.said.sort_by_key(|said| said.call.start));
+        failures_last(&mut case.leases);
     }
     cases
+}
+
+/// Puts leases of one attempt, whose pulls overlapped, into the order in which they can have been given.
+///
+/// A partition that moves to another member takes its events along in the same attempt, and the answer to the old owner may
+/// arrive after the one to the new owner. A failure ends the attempt, so the lease that failed was the last one.
+fn failures_last(leases: &mut [Lease<'_>]) {
+    let failed = |lease: &Lease<'_>| {
+        u8::from(lease.maybe(Verb::Nack).is_some()) + u8::from(lease.accepted(Verb::Nack).is_some())
+    };
+    let can_swap = |one: &Lease<'_>, next: &Lease<'_>| {
+        let (one, next) = (one.given, next.given);
+        (one.pull.life, one.attempt) == (next.pull.life, next.attempt) && next.pull.start <= one.pull.end
+    };
+    for end in (1..leases.len()).rev() {
+        for next in 1..=end {
+            let (one, other) = (&leases[next - 1], &leases[next]);
+            if failed(one) > failed(other) && can_swap(one, other) {
+                leases.swap(next - 1, next);
+            }
+        }
+    }
 }
 
 /// A violation with all that happened with its events.

@@ -70,6 +70,29 @@ fn a_move_counts_nothing() {
 }
 
 #[test]
+fn the_old_owner_may_hear_of_its_lease_after_the_new_one() {
+    for nack in [Answer::Ok, Answer::Unanswered] {
+        let mut tale = HistoryBuilder::with(&["a"]);
+        tale.spec.partitioned = true;
+        tale.give(100, A, 1);
+        let second = tale.give(105, A, 1);
+        tale.history.deliveries[0].pull.end = 120;
+        tale.say(116, &second, Verb::Nack, nack);
+        let third = tale.give(300, A, 2);
+        tale.ack(400, &third);
+        tale.is_good();
+    }
+    // A pull that began after the failure is certainly another attempt.
+    let mut tale = HistoryBuilder::with(&["a"]);
+    tale.spec.partitioned = true;
+    let first = tale.give(100, A, 1);
+    tale.nack(200, &first);
+    let second = tale.give(300, A, 1);
+    tale.ack(400, &second);
+    tale.is_wrong("an attempt that failed was not counted");
+}
+
+#[test]
 fn a_first_attempt_that_is_not_the_first_is_found_unless_a_pull_was_lost() {
     let mut tale = HistoryBuilder::with(&["a"]);
     let lease = tale.give(1_000_000, A, 2);

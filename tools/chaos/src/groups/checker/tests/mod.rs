@@ -5,7 +5,7 @@ mod leases;
 mod order;
 
 use super::*;
-use crate::groups::history::{LostPull, Said, Span, Verb};
+use crate::groups::history::{LostPull, Said, Span};
 use crate::groups::spec::{Ordering, SPECS};
 use uuid::Uuid;
 
