@@ -14,6 +14,8 @@ use uuid::Uuid;
 const ROUNDS: u64 = 12;
 /// How many events a round publishes.
 const EVENTS: u64 = 12;
+/// What a commit of one event takes on disk, at most.
+const MOST_PER_EVENT: u64 = 1024;
 
 fn topic() -> TopicName {
     name("t")
@@ -184,10 +186,12 @@ async fn dead_parts_are_rewritten_and_the_rest_stays() {
     store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
     let delete = ConfigChange::DeleteTopic { name: topic() };
     store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
-    while store.status().extra("dead_bytes") > 0 || disk.used() > before {
+    let mut since = 0;
+    while store.status().extra("dead_bytes") > 0 || disk.used() > before + since * MOST_PER_EVENT {
         // The rewriter works beside, and nobody is told when it is done.
         tokio::time::sleep(Duration::from_millis(1)).await;
         published(&store, [0].into_iter()).await.unwrap();
+        since += 1;
     }
     store.close().await;
     drop(store);
