@@ -10,8 +10,6 @@
 
 use super::TimeTravelError;
 use super::key_table::{KeyTable, Place};
-use super::lineage::lineage;
-use super::losses::Losses;
 use prombus_core::{Event, EventLog, Kept, Offset, Page, Partition, ReadError, ReadRequest, TopicState};
 use std::sync::Arc;
 
@@ -157,7 +155,6 @@ impl AllKeys {
             self.scan(partition, kept, &mut table).await?;
         }
         self.check_given_up().await?;
-        self.check_moved_keys(&table)?;
         self.rest = table.rest();
         (self.places, self.done) = (table.into_places(), 0);
         Ok(())
@@ -214,23 +211,6 @@ impl AllKeys {
             }
             if bytes != now.bytes {
                 return Err(Disturbed::Moved);
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses keys whose later events a trim may have taken while earlier ones are there, in another partition.
-    fn check_moved_keys(&self, table: &KeyTable) -> Result<(), TimeTravelError> {
-        let is_trimmed = |kept: &Kept| kept.bounds.first > Offset(0);
-        if self.topic.growths.is_empty() || !self.position.iter().any(is_trimmed) {
-            return Ok(());
-        }
-        for (key, place) in table.iter() {
-            let partitions = lineage(&self.topic, key);
-            let kept = partitions.iter().map(|partition| (*partition, self.position[partition.0 as usize]));
-            let losses = Losses::of(kept);
-            if !losses.spare_the_last(self.at, place.partition()) {
-                return Err(TimeTravelError::Gone { horizon_ts: losses.horizon_ts(), at: self.at });
             }
         }
         Ok(())

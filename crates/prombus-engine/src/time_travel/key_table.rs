@@ -118,14 +118,6 @@ impl KeyTable {
         self.entries.shrink_to_fit(|entry| spread(entry.hash));
     }
 
-    /// All keys that have a last event, and where it is.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Place)> {
-        let there = self.entries.iter().filter(|entry| entry.place != Place::NOWHERE);
-        there.map(|entry| {
-            (std::str::from_utf8(key_at(&self.keys, entry.key_at)).unwrap_or_default(), entry.place)
-        })
-    }
-
     /// The places of the last events, in order.
     pub fn into_places(self) -> Vec<Place> {
         let there = self.entries.iter().map(|entry| entry.place).filter(|place| *place != Place::NOWHERE);
@@ -149,6 +141,16 @@ mod tests {
 
     fn place(n: u64) -> Place {
         Place::new(Partition((n % 3) as u32), Offset(n))
+    }
+
+    impl KeyTable {
+        /// All keys that have a last event, and where it is.
+        pub fn iter(&self) -> impl Iterator<Item = (&str, Place)> {
+            let there = self.entries.iter().filter(|entry| entry.place != Place::NOWHERE);
+            there.map(|entry| {
+                (std::str::from_utf8(key_at(&self.keys, entry.key_at)).unwrap_or_default(), entry.place)
+            })
+        }
     }
 
     #[test]

@@ -88,6 +88,11 @@ impl Stage {
         self.change(ConfigChange::Discard { topic, partition: Partition(0), offsets, loss }).await;
     }
 
+    /// Trims a partition as a user does.
+    pub async fn cleaned_up_to(&self, topic: &TopicName, (partition, before): (u32, u64)) {
+        self.hub.cleaning().trim(topic, Partition(partition), Offset(before)).await.expect("a trim");
+    }
+
     /// Gives up what is below an offset.
     pub async fn trim_of(&self, topic: &TopicName, (partition, before): (u32, u64), horizon_ts: u64) {
         let (topic, partition, before) = (topic.clone(), Partition(partition), Offset(before));
