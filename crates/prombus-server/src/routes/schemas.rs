@@ -54,12 +54,14 @@ fn parse(body: &Bytes) -> Result<NewSchema, ApiError> {
 /// `POST /v1/schemas/{topic}`.
 pub(crate) async fn register(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
     let body = json_body(&app, request).await?;
     let (topic, new) = (names.topic()?, parse(&body)?);
-    let registered = app.hub()?.schemas().register(&topic, &new).await?;
+    let may_copy = |copies: &TopicName| caller.check_copies(&topic, copies);
+    let registered = app.hub()?.schemas().register_if(&topic, &new, may_copy).await?;
     let status = if registered.made { StatusCode::CREATED } else { StatusCode::OK };
     let answer = SchemaRegistered { topic: topic.to_string(), version: registered.version };
     Ok(json_of(status, &answer))

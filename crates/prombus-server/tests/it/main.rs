@@ -9,6 +9,7 @@ mod collections;
 mod commit;
 mod conformance;
 mod connections;
+mod copies;
 mod damage;
 mod export;
 mod gone;
