@@ -285,6 +285,16 @@ impl Hub {
         name: &TopicName,
         patch: TopicPatch,
     ) -> Result<(TopicState, bool), BusError> {
+        self.put_topic_if(name, patch, |_| Ok(())).await
+    }
+
+    /// The same, if `may_copy` takes every topic that events of this one are copied to from then on (`dual_write`).
+    pub async fn put_topic_if<E: From<BusError> + From<CommitError>>(
+        &self,
+        name: &TopicName,
+        patch: TopicPatch,
+        may_copy: impl Fn(&TopicName) -> Result<(), E> + Send + Sync,
+    ) -> Result<(TopicState, bool), E> {
         let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
         let mut tries = Tries::default();
         loop {
@@ -300,10 +310,15 @@ impl Hub {
                     config.validate().map_err(BusError::BadConfig)?;
                     if name.is_internal() && config.partitions != state.config.partitions {
                         let message = "the hub's own topics always have one partition";
-                        return Err(BusError::BadConfig(message.into()));
+                        return Err(BusError::BadConfig(message.into()).into());
                     }
                     if config == state.config {
                         return Ok((state, false));
+                    }
+                    if config.dual_write && !state.config.dual_write {
+                        // Whatever is registered meanwhile is another revision.
+                        let copies = self.schemas.copies_of(&state).await.map_err(unavailable)?;
+                        copies.iter().try_for_each(&may_copy)?;
                     }
                     if config.partitions > state.config.partitions {
                         let most = self.limits.group_partitions;
@@ -426,6 +441,21 @@ impl Hub {
             schemas: self.schemas.clone(),
         };
         forgetting.forget(topic, key).await
+    }
+
+    /// The topics with copies of events of a topic (`dual_write`) that [`Self::forget`] reaches.
+    pub async fn topics_of_copies(&self, topic: &TopicName) -> Result<Vec<TopicName>, ReadError> {
+        let mut waiting: Vec<TopicState> = self.topic(topic).await?.into_iter().collect();
+        let mut found = Vec::new();
+        while let Some(topic) = waiting.pop() {
+            for name in self.schemas.copies_of(&topic).await? {
+                if let Some(copies) = self.topic(&name).await? {
+                    waiting.push(copies);
+                    found.push(name);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Copies of the store that are being made.

@@ -45,6 +45,16 @@ impl Schemas {
     /// Registers a version, and makes the topic where there is none. The same schema under the version that it has already
     /// is registered.
     pub async fn register(&self, topic: &TopicName, new: &NewSchema) -> Result<Registered, SchemasError> {
+        self.register_if(topic, new, |_| Ok(())).await
+    }
+
+    /// The same, if `may_copy` takes the topic that events of the version are copied to from then on (`dual_write`).
+    pub async fn register_if<E: From<SchemasError> + From<BusError> + From<ReadError>>(
+        &self,
+        topic: &TopicName,
+        new: &NewSchema,
+        may_copy: impl Fn(&TopicName) -> Result<(), E> + Send + Sync,
+    ) -> Result<Registered, E> {
         let schema = self.read(topic, &new.text).await?;
         let mut tries = Tries::default();
         loop {
@@ -54,6 +64,9 @@ impl Schemas {
                 Place::Taken(version) => return Ok(Registered { version, made: false }),
                 Place::New(version) => version,
             };
+            if state.as_ref().is_some_and(|state| state.config.dual_write) {
+                topic.of_version(version).iter().try_for_each(&may_copy)?;
+            }
             self.refuse_fed(topic).await?;
             if let Some(head) = &head {
                 self.refuse_incompatible(topic, head, new.rule, &schema).await?;

@@ -59,14 +59,16 @@ fn add_status(setting: &mut Value, state: &TopicState, status: SnapshotStatus) {
     setting["through"] = status.through.iter().map(|next| next.0).collect();
 }
 
-/// Snapshots copy the contents of a topic to where others may read them, on behalf of the caller, who must therefore be
-/// allowed to read the one, and to administer and write the other.
-fn check_snapshot_rights(caller: &Caller, topic: &TopicName, patch: &TopicPatch) -> Result<(), ApiError> {
-    let Some(Some(snapshot)) = &patch.snapshot else { return Ok(()) };
-    let on = |topic: &TopicName, action| caller.check(Ask { action, topic: topic.as_str(), group: None });
-    on(topic, Action::Read)?;
-    on(&snapshot.topic, Action::Admin)?;
-    on(&snapshot.topic, Action::Publish)
+/// Snapshots copy the contents of a topic to where others may read them, and so does `dual_write`. Where the latter copies
+/// them to is known later: see [`put`].
+fn check_rights_of_copies(caller: &Caller, topic: &TopicName, patch: &TopicPatch) -> Result<(), ApiError> {
+    if let Some(Some(snapshot)) = &patch.snapshot {
+        caller.check_copies(topic, &snapshot.topic)?;
+    }
+    match patch.dual_write {
+        Some(true) => caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None }),
+        _ => Ok(()),
+    }
 }
 
 /// What is kept of the partitions of a topic, as users see it.
@@ -124,8 +126,9 @@ pub(crate) async fn put(
     let body = json_body(&app, request).await?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     let patch: TopicPatch = parse_optional(&body)?;
-    check_snapshot_rights(&caller, &topic, &patch)?;
-    let (state, made) = hub.put_topic(&topic, patch).await?;
+    check_rights_of_copies(&caller, &topic, &patch)?;
+    let may_copy = |copies: &TopicName| caller.check_copies(&topic, copies);
+    let (state, made) = hub.put_topic_if(&topic, patch, may_copy).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(status, &TopicView::of(hub, &state).await?))
 }

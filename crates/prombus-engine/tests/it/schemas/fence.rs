@@ -3,6 +3,7 @@
 use super::stage::*;
 use prombus_core::*;
 use prombus_engine::BusError;
+use prombus_engine::schemas::SchemasError;
 use prombus_store_memory::MemoryStore;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -113,6 +114,42 @@ pub async fn first_events_do_not_refuse_each_other(s: Stage) {
             answer.expect("whoever makes the topic");
         }
     }
+}
+
+fn changes_topics(commit: &Commit) -> bool {
+    !commit.config.is_empty()
+}
+
+/// Two changes of a topic, neither of which copies anything on its own. The second one cannot slip past the check.
+pub async fn whether_copies_may_be_made_is_asked_of_what_is_there_then(s: Stage) {
+    let dual = || TopicPatch { dual_write: Some(true), ..TopicPatch::default() };
+    let new = new_schema(None, "none", &typed("integer"));
+    let moment = std::time::Duration::from_millis(50);
+
+    let t = s.topic("t", 1).await;
+    s.log.hold(changes_topics);
+    let (hub, to) = (s.hub.clone(), t.clone());
+    let setting = tokio::spawn(async move { hub.put_topic(&to, dual()).await });
+    s.log.until_held(1).await;
+    let no = |copies: &TopicName| Err(SchemasError::Bad(format!("not to {copies}")));
+    let mut registering = Box::pin(s.hub.schemas().register_if(&t, &new, no));
+    assert!(tokio::time::timeout(moment, &mut registering).await.is_err(), "it has to wait");
+    s.log.release();
+    setting.await.expect("no panic").expect("there is no version yet");
+    assert_eq!(registering.await, Err(SchemasError::Bad("not to t.v1".into())));
+
+    let u = s.topic("u", 1).await;
+    s.log.hold(changes_topics);
+    let (hub, to, first) = (s.hub.clone(), u.clone(), new.clone());
+    let registering = tokio::spawn(async move { hub.schemas().register(&to, &first).await });
+    s.log.until_held(1).await;
+    let no = |copies: &TopicName| Err(BusError::BadConfig(format!("not to {copies}")));
+    let mut setting = Box::pin(s.hub.put_topic_if(&u, dual(), no));
+    assert!(tokio::time::timeout(moment, &mut setting).await.is_err(), "it has to wait");
+    s.log.release();
+    registering.await.expect("no panic").expect("nothing is copied yet");
+    let refused = setting.await.expect_err("that would copy");
+    assert_eq!(refused, BusError::BadConfig("not to u.v1".into()));
 }
 
 /// Another hub registers while an event is on its way: the store notices, and whoever tries again is checked again.
