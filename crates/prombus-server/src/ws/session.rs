@@ -236,7 +236,7 @@ impl Session {
         self.check(Action::Publish, (&topic, None))?;
         let (events, array) = match (frame.payload, frame.opts, frame.events) {
             (Some(payload), opts, None) => {
-                let request = opts.map(|opts| opts.0).unwrap_or_default().with_payload(payload);
+                let request = EventRequest::new(payload, opts.map(|opts| opts.0).unwrap_or_default());
                 (vec![incoming::from_request(topic.clone(), request, text)?], false)
             }
             (None, None, Some(events)) => {
