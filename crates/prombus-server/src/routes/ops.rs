@@ -15,7 +15,9 @@ use axum::response::{IntoResponse, Response};
 use prombus_core::{Bounds, ReadError, TopicName, TopicState};
 use prombus_engine::groups::{Group, GroupStatus};
 use prombus_engine::{Hub, SnapshotStatus};
-use serde_json::{Value, json};
+use prombus_wire::{
+    GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsSnapshot, OpsStore, OpsTopic, ProjectionAnswer,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,13 +42,13 @@ const MAX_SNAPSHOT_SAMPLES: usize = 4_096;
 
 /// Whether the process is alive.
 pub(crate) async fn healthz() -> Response {
-    json_of(StatusCode::OK, &json!({"status": "ok"}))
+    json_of(StatusCode::OK, &HealthAnswer { status: "ok".to_owned() })
 }
 
 /// Whether publishes are accepted.
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
     match app.hub()?.status().failed {
-        None => Ok(json_of(StatusCode::OK, &json!({"status": "ready"}))),
+        None => Ok(json_of(StatusCode::OK, &HealthAnswer { status: "ready".to_owned() })),
         Some(why) => Err(ApiError::unavailable(format!("the store accepts no commits: {why}"))),
     }
 }
@@ -74,15 +76,13 @@ pub(crate) async fn ops(
         let Ok(bounds) = hub.bounds(topic).await else { continue };
         let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
         let partitions = topic.config.partitions;
-        let mut shown = json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events});
-        if let (Some(config), Ok(Some((status, lag)))) =
-            (&topic.config.snapshot, snapshots_of(hub, topic).await)
-        {
-            let SnapshotStatus { pass, since, .. } = status;
-            shown["snapshot"] =
-                json!({"topic": config.topic.as_str(), "pass": pass, "since": since, "lag": lag});
-        }
-        topics.push(shown);
+        let snapshot = match (&topic.config.snapshot, snapshots_of(hub, topic).await) {
+            (Some(config), Ok(Some((SnapshotStatus { pass, since, .. }, lag)))) => {
+                Some(OpsSnapshot { topic: config.topic.to_string(), pass, since, lag })
+            }
+            _ => None,
+        };
+        topics.push(OpsTopic { topic: topic.name.to_string(), partitions, events, snapshot });
         for found in hub.groups().list(topic).await {
             let name = found.name().as_str();
             // Who administers a topic sees its groups, but for those that are kept from him.
@@ -93,22 +93,17 @@ pub(crate) async fn ops(
         }
     }
     let status = hub.status();
-    let store = json!({
-        "kind": status.kind,
-        "failed": status.failed,
-        "disk_full": status.is_full,
-        "cleaning_stuck": status.extra("reclaiming_stuck") > 0,
-        "disk_bytes": status.extra("disk_bytes"),
-        "disk_free_bytes": status.extra("disk_free_bytes"),
-    });
-    let answer = json!({
-        "topics": topics,
-        "groups": groups.shown,
-        "groups_left_out": groups.left_out,
-        "projections": projections_in(hub, &caller).await?,
-        "store": store,
-    });
-    let answer = json_of(StatusCode::OK, &answer);
+    let store = OpsStore {
+        kind: status.kind.to_owned(),
+        disk_full: status.is_full,
+        cleaning_stuck: status.extra("reclaiming_stuck") > 0,
+        disk_bytes: status.extra("disk_bytes"),
+        disk_free_bytes: status.extra("disk_free_bytes"),
+        failed: status.failed,
+    };
+    let projections = projections_in(hub, &caller).await?;
+    let Groups { shown: groups, left_out: groups_left_out, .. } = groups;
+    let answer = json_of(StatusCode::OK, &OpsAnswer { topics, groups, groups_left_out, projections, store });
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
     // While nobody else makes one, so that those who wait for their turn hold nothing. From here on it is counted by itself.
     let room = app.memory.room_for(bytes as usize).ok_or_else(|| app.memory.refusal())?;
@@ -140,7 +135,7 @@ impl Rows {
 /// The groups in the answer.
 #[derive(Default)]
 struct Groups {
-    shown: Vec<Value>,
+    shown: Vec<OpsGroup>,
     rows: Rows,
     /// How many are shown in totals.
     totals: usize,
@@ -155,35 +150,31 @@ impl Groups {
         if self.rows.take(bounds.len() + outline.members.len(), filter) {
             let Some(status) = groups::status_of(group).await else { return };
             let lag: u64 = status.partitions.iter().map(|partition| partition.lag).sum();
-            let mut shown = json!(groups::shown(group, &status));
-            shown["lag"] = lag.into();
-            self.shown.push(shown);
+            self.shown.push(OpsGroup::Whole { group: groups::shown(group, &status), lag });
         } else if self.totals < MAX_TOTALS {
             self.totals += 1;
-            self.shown.push(totals(group, &outline));
+            self.shown.push(OpsGroup::Totals(totals(group, &outline)));
         } else {
             self.left_out += 1;
         }
     }
 }
 
-fn totals(group: &Group, outline: &GroupStatus) -> Value {
-    let mut options = json!(&*outline.options);
-    if let Some(options) = options.as_object_mut() {
-        // It may be long.
-        options.remove("filter");
+fn totals(group: &Group, outline: &GroupStatus) -> GroupTotals {
+    let mut options = groups::shown_options(&outline.options);
+    // It may be long.
+    options.remove("filter");
+    GroupTotals {
+        topic: group.topic().name.to_string(),
+        group: group.name().to_string(),
+        options,
+        member_count: outline.members.len(),
+        lag: outline.partitions.iter().map(|partition| partition.lag).sum(),
+        in_flight: outline.partitions.iter().map(|partition| partition.in_flight).sum(),
+        filter_errors: outline.filter_errors,
+        bad_filter: outline.bad_filter.as_ref().map(|why| clipped(&why.to_string())),
+        truncated: true,
     }
-    json!({
-        "topic": group.topic().name.as_str(),
-        "group": group.name().as_str(),
-        "options": options,
-        "member_count": outline.members.len(),
-        "lag": outline.partitions.iter().map(|partition| partition.lag).sum::<u64>(),
-        "in_flight": outline.partitions.iter().map(|partition| partition.in_flight).sum::<u64>(),
-        "filter_errors": outline.filter_errors,
-        "bad_filter": outline.bad_filter.as_ref().map(|why| clipped(&why.to_string())),
-        "truncated": true,
-    })
 }
 
 /// What says enough of a message that may quote what is long.
@@ -192,18 +183,18 @@ fn clipped(message: &str) -> String {
 }
 
 /// The projections in the answer.
-async fn projections_in(hub: &Hub, caller: &Caller) -> Result<Vec<Value>, ApiError> {
+async fn projections_in(hub: &Hub, caller: &Caller) -> Result<Vec<ProjectionAnswer>, ApiError> {
     let (mut shown, mut rows) = (Vec::new(), Rows::default());
     for name in hub.projections().names() {
         tokio::task::yield_now().await;
         let Some(mut projection) = projections::visible_to(caller, hub, &name).await? else { continue };
         let definition = projection.definition.to_string().len();
         if !rows.take(projection.partitions.len(), definition) {
-            projection.definition = Value::Null;
+            projection.definition = serde_json::Value::Null;
             projection.partitions = Vec::new();
             projection.truncated = true;
         }
-        shown.push(json!(projection));
+        shown.push(projection);
     }
     Ok(shown)
 }

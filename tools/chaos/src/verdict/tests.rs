@@ -30,7 +30,7 @@ fn sent(request: Request, outcome: Outcome) -> Sent {
 
 fn published(number: u128, offset: u64) -> Published {
     Published {
-        id: id(number),
+        id: id(number).to_string(),
         topic: "t".into(),
         partition: 0,
         offset,
