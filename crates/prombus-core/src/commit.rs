@@ -9,6 +9,7 @@ use crate::document::{DocumentWrite, WriteError, WriteOp};
 use crate::error::CommitError;
 use crate::event::NewEvent;
 use crate::event_copy::EventCopy;
+use crate::json::Json;
 use crate::offsets::Offsets;
 use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
@@ -40,6 +41,9 @@ pub struct Commit {
     /// What its events were made for: topics as they were when these were checked. If one is another by now, the commit is
     /// [`CommitError::Outdated`].
     pub seen: Vec<SeenTopic>,
+    /// The headers that events came with where others were put in their place for that, by the number of the event:
+    /// see [`Commit::unchecked`].
+    pub headers_before: Vec<(usize, Option<Box<Json>>)>,
 }
 
 /// A topic as it was seen by whoever made a commit: see [`SeenTopic::holds`].
@@ -164,10 +168,40 @@ impl Commit {
         }
     }
 
+    /// The commit as it came, without what a check against [topics that it has seen](Self::seen) has left on it: whoever
+    /// checks it again starts from here, because the topics may be others by then.
+    pub fn unchecked(&mut self) {
+        if std::mem::take(&mut self.seen).is_empty() {
+            return;
+        }
+        self.event_copies.clear();
+        for (index, headers) in self.headers_before.drain(..) {
+            if let Some(append) = self.events.get_mut(index) {
+                append.event.headers = headers;
+            }
+        }
+    }
+
+    /// Takes out an event that the commit was refused for. The others are as they came.
+    pub fn take_out(&mut self, index: usize) -> Option<Append> {
+        self.unchecked();
+        (index < self.events.len()).then(|| self.events.remove(index))
+    }
+
     /// Whether it does nothing but remove: what a store takes as long as it can, because it makes room.
     pub fn only_removes(&self) -> bool {
         // There are no copies without events.
-        let Self { config, events, event_copies: _, documents, cursors, limits: _, makes: _, seen: _ } = self;
+        let Self {
+            config,
+            events,
+            event_copies: _,
+            documents,
+            cursors,
+            limits: _,
+            makes: _,
+            seen: _,
+            headers_before: _,
+        } = self;
         // The settings of a collection that goes are only there to be compared with those that it has.
         let goes = |named: &Arc<str>| {
             config

@@ -41,11 +41,11 @@ impl Backoff {
     }
 }
 
-/// Makes a commit, as often as only others were in the way.
-pub(crate) async fn commit(bus: &dyn Bus, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
+/// Makes a commit, as often as only others were in the way. Whoever makes a new one of a commit that was refused has it back.
+pub(crate) async fn commit(bus: &dyn Bus, commit: &mut Arc<Commit>) -> Result<Receipt, BusError> {
     let mut backoff = Backoff::default();
     loop {
-        match bus.enqueue(&mut commit).await?.await {
+        match bus.enqueue(commit).await?.await {
             Err(error) if error.retry() == Retry::Same => backoff.pause().await,
             answer => return Ok(answer?),
         }

@@ -246,7 +246,7 @@ impl<'a> Pass<'a> {
 
     /// Makes a commit under a home, which is lost if another hub has moved a cursor since.
     pub async fn send(&self, home: &Arc<Home>, commit: Commit) -> Result<(), BusError> {
-        let sent = retry::commit(&*self.hub.bus, Arc::new(commit)).await.map(drop);
+        let sent = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await.map(drop);
         if let Err(BusError::Commit(CommitError::EpochOver { .. })) = sent {
             self.hub.claims.lose(home);
         }

@@ -186,8 +186,8 @@ impl Group {
         Ok(())
     }
 
-    pub(super) async fn commit(&self, commit: Arc<Commit>) -> Result<(), BusError> {
-        retry::commit(&*self.hub.bus, commit).await.map(drop)
+    pub(super) async fn commit(&self, mut commit: Arc<Commit>) -> Result<(), BusError> {
+        retry::commit(&*self.hub.bus, &mut commit).await.map(drop)
     }
 
     fn done(&self, batch: Batch) {

@@ -279,39 +279,39 @@ impl Replaying<'_> {
                 sent.push((letter.event.id, letter.event.offset.0));
                 events.push(append);
             }
-            if !self.replay.dry_run {
-                self.publish_again(&mut events, &mut sent).await?;
-            }
-            self.answer.replayed += events.len() as u64;
+            self.answer.replayed += match self.replay.dry_run {
+                true => sent.len() as u64,
+                false => self.publish_again(events, sent).await?,
+            };
         }
         Ok(())
     }
 
-    /// Publishes what letters have revived, all but those that the schema of the topic refuses by now.
+    /// Publishes what letters have revived, all but those that the schema of the topic refuses by now. Says how many.
     async fn publish_again(
         &mut self,
-        events: &mut Vec<Append>,
-        sent: &mut Vec<(Uuid, u64)>,
-    ) -> Result<(), GroupError> {
-        while !events.is_empty() {
+        events: Vec<Append>,
+        mut sent: Vec<(Uuid, u64)>,
+    ) -> Result<u64, GroupError> {
+        let mut commit = Arc::new(Commit::from(events));
+        while !sent.is_empty() {
             let mut noted = self.ledger.clone();
             let offsets: Vec<u64> = sent.iter().map(|(_, offset)| *offset).collect();
-            let cursors = vec![noted.note(&offsets)];
-            let commit = Commit { events: events.clone(), cursors, ..Commit::default() };
-            match retry::commit(&*self.groups.hub.bus, Arc::new(commit)).await {
+            Arc::make_mut(&mut commit).cursors = vec![noted.note(&offsets)];
+            match retry::commit(&*self.groups.hub.bus, &mut commit).await {
                 Ok(_) => {
                     self.ledger = noted;
                     break;
                 }
-                Err(BusError::SchemaViolation(violation)) if violation.index < events.len() => {
-                    events.remove(violation.index);
+                Err(BusError::SchemaViolation(violation)) if violation.index < sent.len() => {
+                    Arc::make_mut(&mut commit).take_out(violation.index);
                     let (letter, _) = sent.remove(violation.index);
                     self.skip(letter, violation.to_string());
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(sent.len() as u64)
     }
 
     async fn back_to_group(&mut self, name: &GroupName, letters: Vec<DeadLetter>) -> Result<(), GroupError> {

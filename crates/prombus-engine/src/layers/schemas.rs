@@ -52,6 +52,10 @@ struct Checked {
 #[async_trait]
 impl Bus for Checked {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        if !commit.seen.is_empty() {
+            // It was here before. Another version may be the latest now.
+            Arc::make_mut(commit).unchecked();
+        }
         let topics = Topics::of(commit);
         if topics.is_empty() {
             return self.inner.enqueue(commit).await;
@@ -72,11 +76,11 @@ impl Bus for Checked {
                         layer.violations.count(&violation.topic);
                         layer.violations.warn(violation);
                     }
-                    // One of its own: whoever tries again has the events as they came, for which another version may be
-                    // the latest by then.
                     let event_copies = layer.copies(commit, &judged, &ruled)?;
-                    let mut stamped = Arc::new(Commit { event_copies, ..stamp(commit, judged, seen) });
-                    return Ok(held(inner.enqueue(&mut stamped).await?, pass));
+                    let stamped = Arc::make_mut(commit);
+                    stamp(stamped, judged);
+                    (stamped.event_copies, stamped.seen) = (event_copies, seen);
+                    return Ok(held(inner.enqueue(commit).await?, pass));
                 }
                 _ => {
                     drop(pass);
@@ -161,12 +165,11 @@ impl SchemaChecks {
     }
 }
 
-/// The commit with its events stamped.
-fn stamp(commit: &Commit, judged: Judged, seen: Vec<SeenTopic>) -> Commit {
-    let mut commit = Commit { seen, ..commit.clone() };
+/// Stamps the events of a commit where they stand, and keeps the headers that they came with.
+fn stamp(commit: &mut Commit, judged: Judged) {
     // Most events have no other headers, and are of one version.
     let mut plain: Option<(u32, Json)> = None;
-    for (append, version) in commit.events.iter_mut().zip(judged.versions) {
+    for (index, (append, version)) in commit.events.iter_mut().zip(judged.versions).enumerate() {
         let Some(version) = version else { continue };
         let headers = append.event.headers.as_deref();
         let stamped = match (headers, &plain) {
@@ -175,9 +178,8 @@ fn stamp(commit: &Commit, judged: Judged, seen: Vec<SeenTopic>) -> Commit {
             (None, Some((known, stamped))) if *known == version => stamped.clone(),
             (None, _) => plain.insert((version, judge::stamped(None, version))).1.clone(),
         };
-        append.event.headers = Some(Box::new(stamped));
+        commit.headers_before.push((index, append.event.headers.replace(Box::new(stamped))));
     }
-    commit
 }
 
 /// The ticket of a commit that changes topics: they are passed until that can be seen. All others have their place.

@@ -95,7 +95,7 @@ impl Runner {
         let mut batch = applied.map_err(|stop| ReadError::Unavailable(stop.reason))?;
         loop {
             let commit = self.commit_again(&batch, &again, &failed);
-            let Err(error) = retry::commit(&*self.hub.bus, Arc::new(commit)).await else {
+            let Err(error) = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await else {
                 self.count_failures(&batch);
                 let failure = batch.applied.iter().find_map(|applied| applied.failure.as_ref());
                 return Ok(match failure {
