@@ -33,6 +33,8 @@ pub struct Commit {
     pub documents: Vec<DocumentWrite>,
     /// Cursors to move.
     pub cursors: Vec<CursorMove>,
+    /// Whose events and writes these are. The hub asks more of what comes from others; a store asks the same of all.
+    pub origin: Origin,
     /// What it may come to.
     pub limits: CommitLimits,
     /// How its events make topics that do not exist, those of changefeeds too; `None` where only topics of the hub's
@@ -44,6 +46,19 @@ pub struct Commit {
     /// The headers that events came with where others were put in their place for that, by the number of the event:
     /// see [`Commit::unchecked`].
     pub headers_before: Vec<(usize, Option<Box<Json>>)>,
+}
+
+/// Whose a commit is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// A producer's or a consumer's.
+    #[default]
+    Producer,
+    /// What the hub makes of users' events: those that projections publish, and dead letters that go back. New dead letters
+    /// may be among them.
+    Derived,
+    /// The hub's own: dead letters, records of snapshots, definitions, cursors.
+    Hub,
 }
 
 /// A topic as it was seen by whoever made a commit: see [`SeenTopic::holds`].
@@ -152,6 +167,11 @@ impl CommitLimits {
 }
 
 impl Commit {
+    /// A commit of the hub's own, with nothing in it yet.
+    pub fn by_hub() -> Self {
+        Self { origin: Origin::Hub, ..Self::default() }
+    }
+
     /// The size that limits go by: that of its events, their copies and its writes.
     pub fn size(&self) -> usize {
         self.event_sizes().sum::<usize>() + self.documents.iter().map(DocumentWrite::size).sum::<usize>()
@@ -197,6 +217,7 @@ impl Commit {
             event_copies: _,
             documents,
             cursors,
+            origin: _,
             limits: _,
             makes: _,
             seen: _,

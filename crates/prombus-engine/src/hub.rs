@@ -159,11 +159,11 @@ impl Hub {
         let raisers = shared.raisers.clone();
         let normal_log = Arc::new(NormalLog::new(store.log.clone(), raisers.clone()));
         let bus = SchemaChecks::new(&shared, new_topics.clone()).wrap(bus);
+        let checks = Checks { limits: limits.clone(), clock: clock.clone() };
+        let bus = checks.clone().wrap(bus);
         let schemas = Arc::new(Schemas::new(shared, bus.clone(), clock.clone(), new_topics.clone()));
         let alone = || -> Arc<dyn Homes> { Arc::new(MemoryHomes::alone(clock.clone())) };
         let claims = Claims::new(store.homes.clone().unwrap_or_else(alone), clock.clone());
-        let checks = Checks { limits: limits.clone(), clock: clock.clone() };
-        // What the hub itself publishes is not under the limits of producers.
         let context = GroupContext {
             log: store.log.clone(),
             bus: bus.clone(),
@@ -182,7 +182,6 @@ impl Hub {
         let Store { log, documents, homes, copies } = store.clone();
         let backups = Backups::new(copies, log.clone());
         let room = Arc::new(DocumentRoom::new(documents.clone()));
-        // What projections publish is checked event by event, since their dead letters go the same way.
         let projections = ProjectionContext {
             log,
             documents,
@@ -190,7 +189,7 @@ impl Hub {
             clock: clock.clone(),
             claims: claims.clone(),
             raisers,
-            checks: checks.clone(),
+            checks,
             large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
             room: room.clone(),
             has_others: homes.is_some(),
@@ -207,7 +206,6 @@ impl Hub {
             most_keys: limits.cleaning_keys,
             new_topics: new_topics.clone(),
         });
-        let bus = checks.wrap(bus);
         let commits = Arc::new(Commits::new(groups.clone(), room, bus.clone(), clock.clone()));
         let topics = Arc::new(TopicsWatch::new(store.log.clone()));
         Self {

@@ -224,7 +224,7 @@ impl<'a> Pass<'a> {
             |forget: &Forget| ConfigChange::Forget { topic: self.topic.pinned(), key: forget.key.clone() };
         config.extend(forget.map(note));
         let commit =
-            Commit { config: config.clone(), documents: documents.to_vec(), cursors, ..Commit::default() };
+            Commit { config: config.clone(), documents: documents.to_vec(), cursors, ..Commit::by_hub() };
         match self.send(&home, commit).await {
             Ok(()) => partitions.into_iter().for_each(|partition| {
                 self.positions[partition as usize].stepped(epoch);
@@ -232,7 +232,7 @@ impl<'a> Pass<'a> {
             // What only removes always finds room. How far this was is not stored, so it is looked at again.
             Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() => {}
             Err(BusError::Commit(CommitError::NoRoom)) => {
-                self.send(&home, Commit { config, ..Commit::default() }).await?;
+                self.send(&home, Commit { config, ..Commit::by_hub() }).await?;
                 if !documents.is_empty() {
                     self.counted.add(counted);
                     return Err(BusError::Commit(CommitError::NoRoom).into());

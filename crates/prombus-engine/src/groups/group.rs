@@ -26,7 +26,7 @@ use tokio::time::Instant;
 pub struct GroupContext {
     /// Where events and cursors are read.
     pub log: Arc<dyn EventLog>,
-    /// Where commits go: the stack without the checks that producers are under.
+    /// Where commits go.
     pub bus: Arc<dyn Bus>,
     /// What pauses that outlive a restart go by.
     pub clock: Arc<dyn Clock>,

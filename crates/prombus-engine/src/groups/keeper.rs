@@ -131,7 +131,7 @@ impl Group {
         let events: Vec<_> =
             burials.into_iter().filter(is_buried).filter_map(|burial| burial.letter).collect();
         let letters = events.len() as u64;
-        let commit = Arc::new(Commit { events, cursors: self.cursor_moves(&batch), ..Commit::default() });
+        let commit = Arc::new(Commit { events, cursors: self.cursor_moves(&batch), ..Commit::by_hub() });
         match self.commit(commit).await {
             Ok(()) => {}
             // What others wanted to have happen with it must not take the acks with it.
@@ -141,7 +141,7 @@ impl Group {
                 tracing::warn!(%error, "dead letters go back without a note of it");
                 let mut batch = batch;
                 batch.extras.clear();
-                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
+                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::by_hub() };
                 self.commit(Arc::new(commit)).await?;
                 self.done(batch);
                 return Ok(());
@@ -167,7 +167,7 @@ impl Group {
             let refused = self.state.lock().exhume(&mut batch, dying, self.now());
             self.durable.refuse(refused);
             if batch.is_needed() {
-                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
+                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::by_hub() };
                 match self.commit(Arc::new(commit)).await {
                     Ok(()) => {
                         self.done(batch);

@@ -15,8 +15,8 @@ use crate::query::{From, Query, QueryError, QueryPosition, Reader};
 use crate::retry;
 use bytes::Bytes;
 use prombus_core::{
-    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError,
-    TopicName, TopicState,
+    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Origin, Partition,
+    ReadError, TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashSet};
@@ -268,47 +268,40 @@ impl Replaying<'_> {
                     continue;
                 };
                 let append = Append::new(self.topic.clone(), event);
-                // It says where it comes from, and may be too large with that. Topics of the hub's own are under no limits.
-                if !self.topic.is_internal()
-                    && let Err(error) = self.groups.hub.checks.check_one(&append)
-                {
-                    self.skip(letter.event.id, error.to_string());
-                    continue;
-                }
                 bytes += append.event.size();
                 sent.push((letter.event.id, letter.event.offset.0));
                 events.push(append);
             }
-            self.answer.replayed += match self.replay.dry_run {
-                true => sent.len() as u64,
-                false => self.publish_again(events, sent).await?,
-            };
+            self.answer.replayed += self.publish_again(events, sent).await?;
         }
         Ok(())
     }
 
-    /// Publishes what letters have revived, all but those that the schema of the topic refuses by now. Says how many.
+    /// Publishes what letters have revived, all but those that are refused: by the schema that the topic has by now, or
+    /// because they say where they come from and are too large with that. Says how many.
     async fn publish_again(
         &mut self,
         events: Vec<Append>,
         mut sent: Vec<(Uuid, u64)>,
     ) -> Result<u64, GroupError> {
-        let mut commit = Arc::new(Commit::from(events));
+        let hub = &self.groups.hub;
+        let mut commit = Arc::new(Commit { origin: Origin::Derived, ..events.into() });
         while !sent.is_empty() {
             let mut noted = self.ledger.clone();
             let offsets: Vec<u64> = sent.iter().map(|(_, offset)| *offset).collect();
             Arc::make_mut(&mut commit).cursors = vec![noted.note(&offsets)];
-            match retry::commit(&*self.groups.hub.bus, &mut commit).await {
-                Ok(_) => {
-                    self.ledger = noted;
-                    break;
+            let done = match self.replay.dry_run {
+                true => hub.checks.check(&commit),
+                false => retry::commit(&*hub.bus, &mut commit).await.map(|_| self.ledger = noted),
+            };
+            let Err(error) = done else { break };
+            match error.index() {
+                Some(index) if index < sent.len() && !matches!(error, BusError::Commit(_)) => {
+                    Arc::make_mut(&mut commit).take_out(index);
+                    let (letter, _) = sent.remove(index);
+                    self.skip(letter, error.to_string());
                 }
-                Err(BusError::SchemaViolation(violation)) if violation.index < sent.len() => {
-                    Arc::make_mut(&mut commit).take_out(violation.index);
-                    let (letter, _) = sent.remove(violation.index);
-                    self.skip(letter, violation.to_string());
-                }
-                Err(error) => return Err(error.into()),
+                _ => return Err(error.into()),
             }
         }
         Ok(sent.len() as u64)

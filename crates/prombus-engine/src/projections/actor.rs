@@ -602,7 +602,7 @@ impl Actor {
         let cursors = self.without_rebuild_cursors().await?;
         let rebuilt_from = self.hub.log.topic(self.setup.topic()).await?.map(|topic| topic.number.0);
         let record = Record { rebuilding: true, partial, rebuilt_from, ..self.setup.record.clone() };
-        self.store(home, record, Commit { config, cursors, ..Commit::default() }).await
+        self.store(home, record, Commit { config, cursors, ..Commit::by_hub() }).await
     }
 
     async fn give_up_rebuild(&mut self, home: &Arc<Home>) -> Result<(), ProjectionError> {
@@ -611,7 +611,7 @@ impl Actor {
         let config = collections.map(|name| ConfigChange::DropCollection { name: shadow(&name) }).collect();
         let cursors = self.without_rebuild_cursors().await?;
         let record = Record { rebuilding: false, ..self.setup.record.clone() };
-        self.store(home, record, Commit { config, cursors, ..Commit::default() }).await
+        self.store(home, record, Commit { config, cursors, ..Commit::by_hub() }).await
     }
 
     /// Puts what was made anew in the place of what is there, and goes on from where it is: in one commit.
@@ -645,7 +645,7 @@ impl Actor {
         }
         let made = self.setup.record.definition.clone();
         let record = Record { made, mixed: false, rebuilding: false, ..self.setup.record.clone() };
-        self.store(&rebuild.home, record, Commit { config, cursors, ..Commit::default() }).await
+        self.store(&rebuild.home, record, Commit { config, cursors, ..Commit::by_hub() }).await
     }
 
     /// What failed in a rebuild is what the collections lack from then on, and nothing else.

@@ -334,7 +334,7 @@ impl Projections {
         let shadows = collections.iter().map(|(name, _)| name.clone()).chain([stored::failures_of(name)]);
         let shadows = shadows.map(|name| ConfigChange::DropCollection { name: shadow(&name) });
         let cursors = stored::without_cursors(&*self.hub.log, &code.topic, name, true).await?;
-        let commit = Commit { config: shadows.collect(), cursors, ..Commit::default() };
+        let commit = Commit { config: shadows.collect(), cursors, ..Commit::by_hub() };
         self.commit_collections(&collections, commit).await?;
         let projector = Projector::Code(Arc::new(Code {
             project: code.project,
@@ -379,7 +379,7 @@ impl Projections {
         before: Option<&Record>,
         (record, plan): (&Record, &Plan),
     ) -> Result<(), ProjectionError> {
-        let mut commit = Commit { documents: vec![stored::write(name, Some(record))], ..Commit::default() };
+        let mut commit = Commit { documents: vec![stored::write(name, Some(record))], ..Commit::by_hub() };
         if let Some(before) = before {
             let shadows = collections_of(&before.definition);
             let shadows = shadows.chain([stored::failures_of(name)]);
@@ -539,7 +539,7 @@ impl Projections {
                 config: owned.map(|name| ConfigChange::DropCollection { name }).collect(),
                 documents: vec![stored::write(name, None)],
                 cursors,
-                ..Commit::default()
+                ..Commit::by_hub()
             };
             match self.hub.bus.commit(Arc::new(commit)).await {
                 Err(error) => tries.again(error).await?,

@@ -13,7 +13,7 @@ use super::{ProjectionError, merged_partitions::Wanted};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::retry;
 use prombus_core::{
-    Commit, CursorMove, Document, DocumentWrite, Event, Owner, ReadError, TopicName, WriteOp,
+    Commit, CursorMove, Document, DocumentWrite, Event, Origin, Owner, ReadError, TopicName, WriteOp,
 };
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -157,6 +157,6 @@ impl Runner {
                 }
             }
         }
-        Commit { events, documents, cursors: again.note.iter().cloned().collect(), ..Commit::default() }
+        Commit { events, documents, cursors: again.note.iter().cloned().collect(), origin: Origin::Derived, ..Commit::default() }
     }
 }

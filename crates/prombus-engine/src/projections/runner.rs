@@ -21,7 +21,7 @@ use crate::schemas::raise::{Raiser, Raisers};
 use prombus_core::error::Retry;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Owner, Page, Partition, ReadError,
+    EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Origin, Owner, Page, Partition, ReadError,
     ReadRequest, Ticket, TopicName, TopicRef, TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -500,7 +500,7 @@ impl Runner {
         let mut documents = std::mem::take(&mut batch.writes);
         let failed = batch.applied.iter().filter(|applied| applied.failure.is_some());
         documents.extend(failed.map(|applied| self.failed_note(&applied.event)));
-        Commit { events, documents, cursors, ..Commit::default() }
+        Commit { events, documents, cursors, origin: Origin::Derived, ..Commit::default() }
     }
 
     /// Notes that the collections lack what an event does.

@@ -210,7 +210,7 @@ impl Schemas {
     async fn make(&self, topic: &TopicName) -> Result<(), BusError> {
         let change =
             ConfigChange::CreateTopic { name: topic.clone(), config: self.new_topics.config_of(topic) };
-        self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await.map(drop)
+        self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::by_hub() })).await.map(drop)
     }
 
     async fn add(

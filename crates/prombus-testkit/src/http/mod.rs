@@ -194,6 +194,7 @@ impl HttpLog {
             event_copies,
             documents,
             cursors,
+            origin: _,
             limits: _,
             makes: _,
             seen: _,

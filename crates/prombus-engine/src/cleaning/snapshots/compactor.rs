@@ -52,7 +52,7 @@ impl<'a> Compactor<'a> {
         if target.is_none()
             && let Some(change) = make_target(cleaning, source).await?
         {
-            let commit = Commit { config: vec![change], ..Commit::default() };
+            let commit = Commit { config: vec![change], ..Commit::by_hub() };
             cleaning.hub.bus.commit(Arc::new(commit)).await?;
             target = log.topic(name).await?;
         }
@@ -206,7 +206,7 @@ impl<'a> Compactor<'a> {
         let steps = self.series.steps((self.source, &self.target), epoch);
         let cursors = steps.into_iter().chain(fences).collect();
         let counted = Counted { events: batch.records.len() as u64, bytes: batch.bytes as u64 };
-        batch.pass.send(&home, Commit { events: batch.records, cursors, ..Commit::default() }).await?;
+        batch.pass.send(&home, Commit { events: batch.records, cursors, ..Commit::by_hub() }).await?;
         self.series.stepped(epoch);
         self.counted.add(counted);
         Ok(())
