@@ -365,9 +365,14 @@ impl Hub {
             let documents = self.schemas.removal(name).await.map_err(unavailable)?;
             let commit = Commit { config: vec![change], documents, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
-                // One was registered since.
-                Err(BusError::Commit(CommitError::VersionConflict { .. })) => tries.look_again().await?,
-                done => break done.map(drop)?,
+                Ok(_) => break,
+                // There is nothing to delete.
+                Err(error @ BusError::Commit(CommitError::TopicNotFound(_))) => return Err(error),
+                // A schema was registered since, which is a change of the topic.
+                Err(BusError::Commit(CommitError::VersionConflict { .. })) => {
+                    tries.again(CommitError::TopicChanged(name.clone()).into()).await?;
+                }
+                Err(error) => tries.again(error).await?,
             }
         }
         self.schemas.forget_topic(name);

@@ -8,6 +8,7 @@ use super::{CleanError, CleaningContext, Forget};
 use crate::bus::BusError;
 use crate::homes::Home;
 use crate::retry;
+use prombus_core::error::Retry;
 use prombus_core::{
     Commit, CommitError, ConfigChange, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition,
     ReadError, TopicRef, TopicState,
@@ -230,12 +231,12 @@ impl<'a> Pass<'a> {
                 self.positions[partition as usize].stepped(epoch);
             }),
             // What only removes always finds room. How far this was is not stored, so it is looked at again.
-            Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() => {}
-            Err(BusError::Commit(CommitError::NoRoom)) => {
+            Err(error) if error.retry() == Retry::WithRoom && config.is_empty() => {}
+            Err(error) if error.retry() == Retry::WithRoom => {
                 self.send(&home, Commit { config, ..Commit::by_hub() }).await?;
                 if !documents.is_empty() {
                     self.counted.add(counted);
-                    return Err(BusError::Commit(CommitError::NoRoom).into());
+                    return Err(error.into());
                 }
             }
             Err(error) => return Err(error.into()),

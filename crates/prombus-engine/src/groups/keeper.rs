@@ -9,7 +9,8 @@ use super::{GroupError, stored};
 use crate::bus::BusError;
 use crate::retry;
 use bytes::Bytes;
-use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Offset};
+use prombus_core::error::Retry;
+use prombus_core::{Commit, CursorMove, CursorTarget, Offset};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,9 +136,7 @@ impl Group {
         match self.commit(commit).await {
             Ok(()) => {}
             // What others wanted to have happen with it must not take the acks with it.
-            Err(
-                error @ BusError::Commit(CommitError::CursorMoved { .. } | CommitError::TopicNotFound(_)),
-            ) if !batch.extras.is_empty() && letters == 0 => {
+            Err(error) if error.retry() == Retry::Anew && !batch.extras.is_empty() && letters == 0 => {
                 tracing::warn!(%error, "dead letters go back without a note of it");
                 let mut batch = batch;
                 batch.extras.clear();
@@ -146,7 +145,7 @@ impl Group {
                 self.done(batch);
                 return Ok(());
             }
-            Err(BusError::Commit(CommitError::NoRoom)) if letters > 0 || batch.can_be_refused() => {
+            Err(error) if error.retry() == Retry::WithRoom && (letters > 0 || batch.can_be_refused()) => {
                 return self.write_without_letters(batch, &buried).await;
             }
             Err(error) => return Err(error.into()),
@@ -173,7 +172,7 @@ impl Group {
                         self.done(batch);
                         return Ok(());
                     }
-                    Err(BusError::Commit(CommitError::NoRoom)) if batch.can_be_refused() => {}
+                    Err(error) if error.retry() == Retry::WithRoom && batch.can_be_refused() => {}
                     Err(error) => return Err(error.into()),
                 }
             }

@@ -6,12 +6,12 @@ use super::group::Group;
 use super::options::{Mode, check_name};
 use super::partition_queue::Want;
 use super::state::{Delivery, GroupFilter, PartitionWant, Take};
-use crate::bus::BusError;
 use crate::filter::{self, Cost, Filter};
 use crate::layers::GivenUpEvents;
 use crate::schemas::raise::Raiser;
+use prombus_core::error::Retry;
 use prombus_core::{
-    Bounds, CommitError, Event, EventLogExt, Offset, Partition, ReadError, ReadRequest, Sequence, Watched,
+    Bounds, Event, EventLogExt, Offset, Partition, ReadError, ReadRequest, Sequence, Watched,
 };
 use std::pin::pin;
 use std::sync::Arc;
@@ -296,7 +296,7 @@ impl Group {
         }
         self.ensure_keeper();
         match self.until_durable(span).await {
-            Err(GroupError::Bus(BusError::Commit(CommitError::NoRoom))) => Ok(()),
+            Err(GroupError::Bus(error)) if error.retry() == Retry::WithRoom => Ok(()),
             secured => secured,
         }
     }

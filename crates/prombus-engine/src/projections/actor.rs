@@ -8,6 +8,7 @@ use super::slots::{LITTLE_BYTES, WorkSlot};
 use super::stored::{self, Record, cursor_key, failures_of, shadow};
 use super::{Definition, Plan, ProjectionError, ProjectionState};
 use crate::homes::Home;
+use crate::retry::pause;
 use parking_lot::Mutex;
 use prombus_core::collection::CollectionConfig;
 use prombus_core::{
@@ -24,10 +25,6 @@ use tokio::time::Instant;
 /// For each page that the present collections go on by, what is made anew goes on by so many. Were it no faster than they are,
 /// it would not meet them before they have done all there is, and where events come as fast as they are done, never.
 const REBUILD_STEPS: usize = 2;
-/// How long to wait before collections that could not be put in place are tried again.
-const SWITCH_PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait before a topic that is at home elsewhere is asked for again.
-const MOVE_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a projection is told to wait for that has just been started.
 pub(super) const COMPILING: &str = "the expressions of the projection are being compiled";
@@ -140,7 +137,7 @@ async fn compiled(hub: &ProjectionContext, name: &str, definition: &Definition) 
         match Plan::compile_in_turn(name, definition).await {
             Ok(plan) => return Projector::Plan(Arc::new(plan)),
             // Nobody tells when there is someone to compile it.
-            Err(ProjectionError::Read(_)) => tokio::time::sleep(SWITCH_PAUSE).await,
+            Err(ProjectionError::Read(_)) => tokio::time::sleep(pause::SWITCH).await,
             // It was fine for the build that stored it. The others are none the worse for it.
             Err(error) => {
                 tracing::error!(projection = name, %error, "a projection is not started");
@@ -238,7 +235,7 @@ impl Actor {
                 },
                 now = self.hub.claims.changed(seen) => seen = now,
                 // That a hub has fallen silent is told by nobody.
-                () = tokio::time::sleep(MOVE_PAUSE) => {}
+                () = tokio::time::sleep(pause::UNAVAILABLE) => {}
             }
         }
     }
@@ -266,7 +263,7 @@ impl Actor {
                 }
             }
             if let Err(error) = self.hub.claims.check(&home).await {
-                self.wait(&error.to_string(), MOVE_PAUSE, &mut work);
+                self.wait(&error.to_string(), pause::UNAVAILABLE, &mut work);
             }
             let may_work = !work.waits();
             if may_work && work.slot.is_none() && self.projector.needs_slot() {
@@ -354,7 +351,7 @@ impl Actor {
             None => {
                 let record = Record { rebuilt_from: topic, ..self.setup.record.clone() };
                 if let Err(error) = self.store(&home, record, Commit::default()).await {
-                    self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
+                    self.wait(&format!("the rebuild has to wait: {error}"), pause::SWITCH, work);
                     return false;
                 }
             }
@@ -378,7 +375,7 @@ impl Actor {
             Some(runner) if !is_there(runner, work, &goal) => return true,
             Some(runner) => {
                 if let Err(error) = self.switch(runner).await {
-                    self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
+                    self.wait(&format!("the rebuild has to wait: {error}"), pause::SWITCH, work);
                     return false;
                 }
             }
@@ -431,7 +428,7 @@ impl Actor {
         }
         let home = work.live.home.clone();
         if let Err(error) = self.give_up_rebuild(&home).await {
-            self.wait(&format!("the rebuild cannot be given up yet: {error}"), SWITCH_PAUSE, work);
+            self.wait(&format!("the rebuild cannot be given up yet: {error}"), pause::SWITCH, work);
             return false;
         }
         (work.rebuild, work.tails) = (None, None);

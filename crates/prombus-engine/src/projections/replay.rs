@@ -157,6 +157,12 @@ impl Runner {
                 }
             }
         }
-        Commit { events, documents, cursors: again.note.iter().cloned().collect(), origin: Origin::Derived, ..Commit::default() }
+        Commit {
+            events,
+            documents,
+            cursors: again.note.iter().cloned().collect(),
+            origin: Origin::Derived,
+            ..Commit::default()
+        }
     }
 }

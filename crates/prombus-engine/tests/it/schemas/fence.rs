@@ -149,5 +149,9 @@ async fn what_another_hub_registers_is_noticed() {
     assert!(matches!(again, Err(BusError::SchemaViolation(_))), "the same commit is held against the latest");
     b.registered(&t, &typed("integer")).await;
     a.hub.enqueue(&mut commit).await.expect("the hub takes it").await.expect("it fits the latest");
-    assert_eq!(a.stamps(&t).await, [(sample(0), Some(3))], "not the version that it was stamped with at first");
+    assert_eq!(
+        a.stamps(&t).await,
+        [(sample(0), Some(3))],
+        "not the version that it was stamped with at first"
+    );
 }
