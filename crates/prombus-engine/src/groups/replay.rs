@@ -15,7 +15,7 @@ use crate::query::{From, Query, QueryError, QueryPosition, Reader};
 use crate::retry;
 use bytes::Bytes;
 use prombus_core::{
-    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Origin, Partition,
+    Append, Commit, Cursor, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Origin, Partition,
     ReadError, TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
@@ -93,6 +93,8 @@ struct Ledger {
     key: CursorKey,
     topic: TopicState,
     version: u64,
+    /// In which it is written: of a claim on the topic that the letters are of.
+    epoch: Epoch,
     offsets: RoaringTreemap,
 }
 
@@ -130,7 +132,12 @@ impl Groups {
                     None => Err(ReadError::TopicNotFound(topic).into()),
                 };
             };
-            let ledger = Ledger::read(&*groups.hub.log, &letters).await?;
+            let mut ledger = Ledger::read(&*groups.hub.log, &letters).await?;
+            if !replay.dry_run {
+                // As with everything else that is done on behalf of a topic, the hub that it is at home on does it.
+                let above = Epoch(ledger.epoch.0.saturating_sub(1));
+                ledger.epoch = groups.hub.claims.home(&topic, above).await?.epoch();
+            }
             let answer = Replayed::default();
             let replaying = Replaying {
                 groups: &groups,
@@ -391,13 +398,13 @@ impl Ledger {
         // Topics of dead letters have one partition.
         let key = CursorKey { topic, reader, partition: Partition(0) };
         let damaged = |_| GroupError::Failed("the list of replayed dead letters is damaged".into());
-        let (version, offsets) = match log.cursor(&key).await? {
-            None => (0, RoaringTreemap::new()),
-            Some(cursor) => {
-                (cursor.version, RoaringTreemap::deserialize_from(&cursor.detail[..]).map_err(damaged)?)
+        let (version, epoch, offsets) = match log.cursor(&key).await? {
+            None => (0, Epoch(0), RoaringTreemap::new()),
+            Some(Cursor { version, epoch, detail, .. }) => {
+                (version, epoch, RoaringTreemap::deserialize_from(&detail[..]).map_err(damaged)?)
             }
         };
-        Ok(Self { key, topic: letters.clone(), version, offsets })
+        Ok(Self { key, topic: letters.clone(), version, epoch, offsets })
     }
 
     /// Notes that letters are replayed, with the commit that the move goes into.
@@ -413,7 +420,7 @@ impl Ledger {
             key: self.key.clone(),
             incarnation: Some(self.topic.number),
             expect_version,
-            epoch: Epoch(0),
+            epoch: self.epoch,
             to: Some(CursorTarget { next: Offset(0), detail: Bytes::from(detail) }),
         }
     }

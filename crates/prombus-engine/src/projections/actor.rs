@@ -350,7 +350,7 @@ impl Actor {
             // It was of nothing until there was a topic.
             None => {
                 let record = Record { rebuilt_from: topic, ..self.setup.record.clone() };
-                if let Err(error) = self.store(&home, record, Commit::default()).await {
+                if let Err(error) = self.store(&home, record, Commit::by_hub()).await {
                     self.wait(&format!("the rebuild has to wait: {error}"), pause::SWITCH, work);
                     return false;
                 }

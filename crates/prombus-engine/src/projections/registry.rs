@@ -21,8 +21,8 @@ use handle::Handle;
 use parking_lot::Mutex;
 use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{
-    Commit, ConfigChange, EventLog, EventLogExt, Offset, Owner, Partition, ReadError, Sequence, TopicName,
-    Watched,
+    Commit, ConfigChange, CursorMove, Epoch, EventLog, EventLogExt, Offset, Owner, Partition, ReadError,
+    Sequence, TopicName, Watched,
 };
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -333,7 +333,7 @@ impl Projections {
         // A rebuild does not outlive the program that it was begun by.
         let shadows = collections.iter().map(|(name, _)| name.clone()).chain([stored::failures_of(name)]);
         let shadows = shadows.map(|name| ConfigChange::DropCollection { name: shadow(&name) });
-        let cursors = stored::without_cursors(&*self.hub.log, &code.topic, name, true).await?;
+        let cursors = self.without_cursors(&code.topic, name, true).await?;
         let commit = Commit { config: shadows.collect(), cursors, ..Commit::by_hub() };
         self.commit_collections(&collections, commit).await?;
         let projector = Projector::Code(Arc::new(Code {
@@ -385,11 +385,11 @@ impl Projections {
             let shadows = shadows.chain([stored::failures_of(name)]);
             commit.config.extend(shadows.map(|name| ConfigChange::DropCollection { name: shadow(&name) }));
             let topic = &before.definition.topic;
-            commit.cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, true).await?);
+            commit.cursors.extend(self.without_cursors(topic, name, true).await?);
             if *topic != record.definition.topic {
                 // What failed there says nothing of what is read from now on.
                 commit.config.push(ConfigChange::DropCollection { name: stored::failures_of(name) });
-                commit.cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, false).await?);
+                commit.cursors.extend(self.without_cursors(topic, name, false).await?);
             }
         }
         self.commit_collections(&plan.collections, commit).await
@@ -527,14 +527,30 @@ impl Projections {
         forgotten
     }
 
+    /// What removes the cursors of a projection, or of its rebuild: under the claim on their topic where that is at home
+    /// here. A definition can be changed on any hub; elsewhere, they go in the epoch in which the other hub has left them.
+    async fn without_cursors(
+        &self,
+        topic: &TopicName,
+        name: &str,
+        rebuild: bool,
+    ) -> Result<Vec<CursorMove>, ReadError> {
+        let mut moves = stored::without_cursors(&*self.hub.log, topic, name, rebuild).await?;
+        let Some(latest) = moves.iter().map(|step| step.epoch.0).max() else { return Ok(moves) };
+        if let Ok(home) = self.hub.claims.home(topic, Epoch(latest.saturating_sub(1))).await {
+            moves.iter_mut().for_each(|step| step.epoch = home.epoch());
+        }
+        Ok(moves)
+    }
+
     /// Removes all that is stored of a projection that does not run.
     async fn forget(&self, name: &str, topic: &TopicName) -> Result<(), ProjectionError> {
         let mut tries = Tries::default();
         loop {
             // Those that an earlier definition wrote, too.
             let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
-            let mut cursors = stored::without_cursors(&*self.hub.log, topic, name, false).await?;
-            cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, true).await?);
+            let mut cursors = self.without_cursors(topic, name, false).await?;
+            cursors.extend(self.without_cursors(topic, name, true).await?);
             let commit = Commit {
                 config: owned.map(|name| ConfigChange::DropCollection { name }).collect(),
                 documents: vec![stored::write(name, None)],
