@@ -60,17 +60,17 @@ impl CommitSize {
 
 impl Layer for Checks {
     fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
-        Arc::new(Checked { checks: self, inner })
+        Arc::new(ChecksBus { checks: self, inner })
     }
 }
 
-struct Checked {
+struct ChecksBus {
     checks: Checks,
     inner: Arc<dyn Bus>,
 }
 
 #[async_trait]
-impl Bus for Checked {
+impl Bus for ChecksBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
         self.checks.check(commit)?;
         self.inner.enqueue(commit).await

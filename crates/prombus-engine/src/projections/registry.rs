@@ -2,13 +2,13 @@
 //! those of topics that are at home on it, whoever has defined them.
 
 mod definitions;
+mod flows;
 mod handle;
 pub(super) mod hold;
 mod past;
 mod rebuild;
 mod status;
 mod waiting;
-mod ways;
 
 pub use definitions::CodeSetup;
 pub(super) use definitions::check_name;
@@ -97,7 +97,7 @@ impl Projections {
         for name in self.forgotten(&all) {
             self.end(&name).await;
         }
-        let snapshots = self.snapshot_ways().await?;
+        let snapshots = self.snapshot_flows().await?;
         for (name, record) in all {
             match self.is_known(&name, &record) {
                 true => continue,

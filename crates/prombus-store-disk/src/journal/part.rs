@@ -181,7 +181,7 @@ pub enum Index {
 
 /// Where an event of a partition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct EventAt {
     /// Its offset.
     pub offset: u64,
     /// Its position in the part.
@@ -310,7 +310,7 @@ impl Part {
     }
 
     /// Where the events of a partition are, from offset `from`, at most `limit` of them.
-    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<Place>> {
+    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<EventAt>> {
         match &*self.index() {
             Index::Active(index) => {
                 Ok(index.read().run(partition).map_or(Vec::new(), |run| run.places(from, limit)))

@@ -3,7 +3,7 @@
 //! A read view holds its parts, so nothing that it refers to goes away while it is in use.
 
 use crate::index::lookup::{LookupKey, key_hash};
-use crate::journal::part::{Part, Place};
+use crate::journal::part::{EventAt, Part};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
 use crate::read::fetch::Fetch;
@@ -52,7 +52,7 @@ impl PartitionView<'_> {
 
     /// Where a part has the next events of the partition: `wanted` of them at most, and those only that are kept. The
     /// first of `offsets` is one that has an event, so that there are none only where the part has no more.
-    fn places(&self, part: &Part, offsets: Range<u64>, wanted: u64) -> io::Result<Vec<Place>> {
+    fn places(&self, part: &Part, offsets: Range<u64>, wanted: u64) -> io::Result<Vec<EventAt>> {
         let mut places = part.places(self.partition, offsets.start, wanted)?;
         places.retain(|place| {
             place.offset < offsets.end && self.holes.is_none_or(|holes| !holes.contains(Offset(place.offset)))
@@ -60,7 +60,7 @@ impl PartitionView<'_> {
         Ok(places)
     }
 
-    fn fetch<'f>(&'f self, part: &'f Part, places: &'f [Place], max_bytes: usize) -> Fetch<'f> {
+    fn fetch<'f>(&'f self, part: &'f Part, places: &'f [EventAt], max_bytes: usize) -> Fetch<'f> {
         Fetch { part, partition: self.partition, topic: &self.topic.name, places, max_bytes }
     }
 }

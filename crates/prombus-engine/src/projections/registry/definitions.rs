@@ -55,7 +55,7 @@ impl Projections {
         let _changing = self.turn().await?;
         let before = self.record(name);
         let is_halted = self.running.lock().get(name).is_some_and(|handle| handle.setup.halted().is_some());
-        let snapshots = self.snapshot_ways().await?;
+        let snapshots = self.snapshot_flows().await?;
         let circle = self.circle(name, (&definition.topic, &plan.collections), &snapshots);
         // One that stands still for a circle goes on once that is gone.
         if before.as_ref().is_some_and(|before| before.definition == definition)
@@ -145,7 +145,7 @@ impl Projections {
             }
             collections.push((collection, CollectionConfig { owner: owner.clone(), indexes, changefeed }));
         }
-        let snapshots = self.snapshot_ways().await?;
+        let snapshots = self.snapshot_flows().await?;
         if let Some(circle) = self.circle(name, (&code.topic, &collections), &snapshots) {
             return Err(ProjectionError::Bad(circle));
         }
