@@ -3,6 +3,7 @@
 //! Whatever is done on behalf of a topic is done under a [`Home`]. One that was lost never holds again: whoever has
 //! something in memory under it lets go of that, and starts from what is stored under the next one.
 
+use crate::retry::pause;
 use parking_lot::Mutex;
 use prombus_core::{Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, Sequence, TopicName};
 use std::collections::HashMap;
@@ -11,8 +12,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How long to wait before homes that could not be asked are asked again.
-const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(100);
 /// Claims are renewed when so much of the time that they have left is over.
 const RENEWED_AFTER: u64 = 2;
 
@@ -232,7 +231,7 @@ impl Claims {
             }),
             Err(error) => {
                 tracing::warn!(%error, "failed to renew the claims of this hub");
-                return (!held.is_empty()).then_some(UNAVAILABLE_PAUSE);
+                return (!held.is_empty()).then_some(pause::CLAIM);
             }
         }
         let now = self.clock.steady_ms();

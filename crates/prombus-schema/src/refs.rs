@@ -33,10 +33,10 @@ const MAPS: &[&str] =
     &["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
 
 /// What a place is known by: the address of its value, which stays where it is as long as the document lives.
-pub type Place = usize;
+pub type Address = usize;
 
 /// The place of a value.
-pub fn place(schema: &Json) -> Place {
+pub fn place(schema: &Json) -> Address {
     std::ptr::from_ref(schema) as usize
 }
 
@@ -49,7 +49,7 @@ pub struct References<'d> {
     dynamic: HashMap<String, Vec<&'d Json>>,
     /// The resources that have `$recursiveAnchor`.
     recursive: Vec<&'d Json>,
-    known: HashMap<Place, (Arc<str>, String)>,
+    known: HashMap<Address, (Arc<str>, String)>,
 }
 
 /// What a reference means.
@@ -79,7 +79,7 @@ impl<'d> References<'d> {
     }
 
     /// Where each place is.
-    pub fn places(&self) -> HashMap<Place, String> {
+    pub fn places(&self) -> HashMap<Address, String> {
         self.known.iter().map(|(place, (_, pointer))| (*place, pointer.clone())).collect()
     }
 
@@ -229,7 +229,7 @@ impl<'d> References<'d> {
     }
 
     /// The places that a dynamic reference can lead to.
-    pub fn dynamic_targets(&self, meaning: &Meaning<'_>) -> Vec<Place> {
+    pub fn dynamic_targets(&self, meaning: &Meaning<'_>) -> Vec<Address> {
         match meaning {
             Meaning::Schema(target) => vec![place(target)],
             Meaning::Dynamic => {

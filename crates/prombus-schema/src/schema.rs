@@ -8,7 +8,7 @@ use crate::{
     json::Json,
     limits,
     outline::Outline,
-    refs::Place,
+    refs::Address,
     validator::Validator,
 };
 use serde_json::Value;
@@ -93,7 +93,7 @@ impl Schema {
     pub(crate) fn build(
         &self,
         graph: &mut Graph,
-        built: &mut HashMap<Place, Lit>,
+        built: &mut HashMap<Address, Lit>,
     ) -> Result<Lit, SchemaError> {
         formula(&self.document, self.draft, graph, built)
     }
@@ -104,7 +104,7 @@ pub(crate) fn formula(
     document: &Json,
     draft: Draft,
     graph: &mut Graph,
-    built: &mut HashMap<Place, Lit>,
+    built: &mut HashMap<Address, Lit>,
 ) -> Result<Lit, SchemaError> {
     let mut builder = Builder::new(graph, document, draft)?;
     let root = builder.document(document)?;

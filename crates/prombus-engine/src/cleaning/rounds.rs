@@ -3,8 +3,8 @@
 use super::pass::Pace;
 use super::snapshots::keep_snapshots;
 use super::{CleanError, Cleaning, Task};
-use crate::bus::BusError;
-use prombus_core::{CommitError, HomesError, ReadError, TopicName};
+use prombus_core::error::Retry;
+use prombus_core::{HomesError, ReadError, TopicName};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -72,7 +72,7 @@ impl Cleaning {
             Ok(()) => *patience = Patience::default(),
             Err(error) => {
                 // Where there was no room, there may be some at any time, and it costs little to find out.
-                if error != CleanError::Bus(BusError::Commit(CommitError::NoRoom)) {
+                if !matches!(&error, CleanError::Bus(error) if error.retry() == Retry::WithRoom) {
                     patience.grow();
                 }
                 let rounds = patience.left;

@@ -16,12 +16,12 @@ use crate::filter::{Turn, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::homes::{Claims, Home};
 use crate::layers::Checks;
+use crate::retry::pause;
 use crate::room::{DocumentRoom, Room};
 use crate::schemas::raise::{Raiser, Raisers};
-use prombus_core::error::Retry;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Owner, Page, Partition, ReadError,
+    EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Origin, Owner, Page, Partition, ReadError,
     ReadRequest, Ticket, TopicName, TopicRef, TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -36,10 +36,6 @@ const TICK: Duration = Duration::from_millis(1);
 const FAR_AHEAD_MS: u64 = 1_000;
 /// How slowly: by a millisecond in this time.
 const SLOW_TICK: Duration = Duration::from_millis(20);
-/// How long to wait for room: on the disk, or among topics and collections; or for the topic of a changefeed.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
-/// How long to wait for a store that cannot be used.
-const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
 /// After a batch that made too much, batches are smaller, and grow by half each time that so many were committed.
 const GROWS_AFTER: usize = 8;
 /// A batch of so many events is a large one.
@@ -49,8 +45,6 @@ pub(crate) const LARGE_BATCHES: usize = 4;
 /// A batch that makes more than this, in KiB, waits for room. What it takes is bounded by how much a single event makes; others
 /// end long before that.
 const MUCH_KIB: usize = 8 << 10;
-/// How long to wait when others change the same things.
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What projections need of the hub.
 pub(crate) struct ProjectionContext {
@@ -100,10 +94,10 @@ impl From<ReadError> for Stop {
     fn from(error: ReadError) -> Self {
         let pause = match &error {
             // It may be added any time.
-            ReadError::Unavailable(_) | ReadError::NoUpcaster { .. } => Some(UNAVAILABLE_PAUSE),
+            ReadError::Unavailable(_) | ReadError::NoUpcaster { .. } => Some(pause::UNAVAILABLE),
             // The topic was deleted a moment ago: the next look at it says what it is now.
             ReadError::TopicNotFound(_) | ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. } => {
-                Some(BUSY_PAUSE)
+                Some(pause::BUSY)
             }
             ReadError::Gone { .. }
             | ReadError::BadFind(_)
@@ -116,20 +110,13 @@ impl From<ReadError> for Stop {
 
 impl From<HomesError> for Stop {
     fn from(error: HomesError) -> Self {
-        Self { reason: error.to_string(), pause: Some(UNAVAILABLE_PAUSE) }
+        Self { reason: error.to_string(), pause: Some(pause::UNAVAILABLE) }
     }
 }
 
 impl From<BusError> for Stop {
     fn from(error: BusError) -> Self {
-        let pause = match error.retry() {
-            Retry::WithRoom => Some(NO_ROOM_PAUSE),
-            Retry::Later => Some(UNAVAILABLE_PAUSE),
-            // Whoever is in the way is another hub, or someone who changes the topic.
-            Retry::Same | Retry::Anew => Some(BUSY_PAUSE),
-            Retry::Never => None,
-        };
-        Self { reason: error.to_string(), pause }
+        Self { reason: error.to_string(), pause: pause::after(error.retry()) }
     }
 }
 
@@ -500,7 +487,7 @@ impl Runner {
         let mut documents = std::mem::take(&mut batch.writes);
         let failed = batch.applied.iter().filter(|applied| applied.failure.is_some());
         documents.extend(failed.map(|applied| self.failed_note(&applied.event)));
-        Commit { events, documents, cursors, ..Commit::default() }
+        Commit { events, documents, cursors, origin: Origin::Derived, ..Commit::default() }
     }
 
     /// Notes that the collections lack what an event does.

@@ -208,6 +208,6 @@ impl Schemas {
         };
         let write = stored::write_head(&topic.name, head, self.clock.now_ms());
         let documents = others.into_iter().chain([write]).collect();
-        Arc::new(Commit { config: vec![fence], documents, ..Commit::default() })
+        Arc::new(Commit { config: vec![fence], documents, ..Commit::by_hub() })
     }
 }

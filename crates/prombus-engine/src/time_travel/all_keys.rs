@@ -9,7 +9,7 @@
 //! handed out already, the rest is refused.
 
 use super::TimeTravelError;
-use super::key_table::{KeyTable, Place};
+use super::key_table::{EventPlace, KeyTable};
 use prombus_core::{Event, EventLog, Kept, Offset, Page, Partition, ReadError, ReadRequest, TopicState};
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct AllKeys {
     /// Where the keys of the next round begin.
     rest: Option<u64>,
     /// The places of the events that this round hands out, of which so many are done.
-    places: Vec<Place>,
+    places: Vec<EventPlace>,
     done: usize,
 }
 
@@ -91,7 +91,7 @@ impl AllKeys {
             Err(ReadError::Gone { .. }) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        let Some(last) = events.last().map(|last| Place::new(last.partition, last.offset)) else {
+        let Some(last) = events.last().map(|last| EventPlace::new(last.partition, last.offset)) else {
             // Nothing is left from there on, so this one is gone.
             self.may_be_gone(place).await?;
             self.done += 1;
@@ -101,7 +101,7 @@ impl AllKeys {
             self.places[self.done..].iter().copied().take_while(|place| *place <= last).peekable();
         let mut gone = None;
         let mut is_wanted = |event: &Event| {
-            let at = Place::new(event.partition, event.offset);
+            let at = EventPlace::new(event.partition, event.offset);
             while let Some(missing) = wanted.next_if(|place| *place < at) {
                 gone = Some(missing);
                 self.done += 1;
@@ -174,8 +174,8 @@ impl AllKeys {
             };
             for event in page.events.iter().filter(|event| event.ts <= self.at && event.offset < end) {
                 if let Some(key) = &event.key {
-                    let place = Place::new(partition, event.offset);
-                    table.put(key, if event.payload.is_null() { Place::NOWHERE } else { place });
+                    let place = EventPlace::new(partition, event.offset);
+                    table.put(key, if event.payload.is_null() { EventPlace::NOWHERE } else { place });
                 }
             }
             from = page.next;
@@ -218,7 +218,7 @@ impl AllKeys {
 
     /// The event at a place is gone since it was found there. That is all right where the key was forgotten: nobody may have
     /// it any more. What a trim has taken was there at the position, so the rest is refused.
-    async fn may_be_gone(&self, place: Place) -> Result<(), TimeTravelError> {
+    async fn may_be_gone(&self, place: EventPlace) -> Result<(), TimeTravelError> {
         let now = self.log.kept(&self.topic.pinned(), place.partition()).await?;
         refuse_before_horizon(self.at, &[now])?;
         let is_trimmed = place.offset() < now.bounds.first;

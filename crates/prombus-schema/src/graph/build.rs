@@ -8,7 +8,7 @@ use crate::{
     formats,
     fuel::Fuel,
     json::Json,
-    refs::{Meaning, Place, References, place},
+    refs::{Address, Meaning, References, place},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,7 +26,7 @@ pub struct Builder<'d, 'g> {
     pub draft: Draft,
     pub references: References<'d>,
     /// The formulas of the places that are built.
-    pub built: HashMap<Place, Lit>,
+    pub built: HashMap<Address, Lit>,
     /// Places that a reference leads to and that are not built yet.
     open: Vec<&'d Json>,
     /// The schemas, in the order in which they were come upon.
@@ -63,7 +63,7 @@ impl<'d, 'g> Builder<'d, 'g> {
     }
 
     /// Where each place is.
-    pub fn places(&self) -> HashMap<Place, String> {
+    pub fn places(&self) -> HashMap<Address, String> {
         self.references.places()
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Claim, Rest, Solver, Tally, Why,
-    object::{Shape, Some_},
+    object::{Shape, WantedProperty},
 };
 use crate::{
     graph::{Atom, Kind, Listed, Names},
@@ -27,7 +27,7 @@ impl Solver {
     pub(super) fn fresh(
         &mut self,
         shape: &Shape,
-        some: &Some_,
+        some: &WantedProperty,
         count: usize,
         tally: &mut Tally,
     ) -> Vec<Fresh> {

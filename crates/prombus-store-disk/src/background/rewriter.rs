@@ -13,7 +13,7 @@ use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
 use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, Secret};
-use crate::journal::part::{Index, PART_HEAD, Part, PartHead, PartName, Place, index_path, part_path};
+use crate::journal::part::{EventAt, Index, PART_HEAD, Part, PartHead, PartName, index_path, part_path};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{self, EVENT};
 use crate::shared::Shared;
@@ -264,7 +264,7 @@ impl<'a> Rewrite<'a> {
             let places = part.places(partition, next, PLACES)?;
             let Some(last) = places.last() else { return Ok(()) };
             next = last.offset + 1;
-            for Place { offset, at } in places {
+            for EventAt { offset, at } in places {
                 let is_kept =
                     self.windows.contains_key(&partition.topic) && self.view.is_kept(partition, offset);
                 let item = part.item(at)?;

@@ -7,7 +7,7 @@ use crate::disk::{Disk, DiskFile, folder_of};
 use crate::index::active::ActiveIndex;
 use crate::index::bloom::Bloom;
 use crate::index::lookup::LookupKey;
-use crate::journal::part::{PartName, Place};
+use crate::journal::part::{EventAt, PartName};
 use crate::journal::position::PartitionRef;
 use crate::paged::{PagedFile, PagedWriter, damaged};
 use hashbrown::HashMap;
@@ -209,17 +209,17 @@ impl Sidecar {
     }
 
     /// Where at most `limit` events of a run lie, from offset `from`.
-    pub fn places(&self, run: &SealedRun, from: u64, limit: u64) -> io::Result<Vec<Place>> {
+    pub fn places(&self, run: &SealedRun, from: u64, limit: u64) -> io::Result<Vec<EventAt>> {
         let start = self.nth_from(run, from)?;
         let len = limit.min(run.count - start);
         let bytes = self.file.read(run.places + 4 * start, 4 * len as usize)?;
         let ats = bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default()));
         if run.offsets == 0 {
-            return Ok((run.first + start..).zip(ats).map(|(offset, at)| Place { offset, at }).collect());
+            return Ok((run.first + start..).zip(ats).map(|(offset, at)| EventAt { offset, at }).collect());
         }
         let offsets = self.file.read(run.offsets + 8 * start, 8 * len as usize)?;
         let offsets = offsets.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()));
-        Ok(offsets.zip(ats).map(|(offset, at)| Place { offset, at }).collect())
+        Ok(offsets.zip(ats).map(|(offset, at)| EventAt { offset, at }).collect())
     }
 
     /// How many events of a run lie before offset `from`.
@@ -484,7 +484,7 @@ mod tests {
             let last = run.count - 1;
             assert_eq!(
                 sidecar.places(&run, run.first + last, 1).unwrap(),
-                [Place { offset: run.first + last, at: last as u32 * 300 }]
+                [EventAt { offset: run.first + last, at: last as u32 * 300 }]
             );
             assert!(sidecar.run(PartitionRef { topic: 2, partition: 0 }).is_none());
         }

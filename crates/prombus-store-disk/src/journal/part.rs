@@ -1,4 +1,8 @@
 //! A part of the journal: a file of batches, and the index of its events.
+//!
+//! The index is in memory while the part is written, and on the disk once it is full; it is in the place of the other only
+//! when it is durable. A hash only locates an event: whoever looks one up compares the event itself. A part that was
+//! replaced is there for as long as somebody holds it.
 
 use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
 use crate::index::active::ActiveIndex;
@@ -177,7 +181,7 @@ pub enum Index {
 
 /// Where an event of a partition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct EventAt {
     /// Its offset.
     pub offset: u64,
     /// Its position in the part.
@@ -306,7 +310,7 @@ impl Part {
     }
 
     /// Where the events of a partition are, from offset `from`, at most `limit` of them.
-    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<Place>> {
+    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<EventAt>> {
         match &*self.index() {
             Index::Active(index) => {
                 Ok(index.read().run(partition).map_or(Vec::new(), |run| run.places(from, limit)))

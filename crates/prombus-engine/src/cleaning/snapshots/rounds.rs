@@ -3,6 +3,7 @@
 use super::super::pass::Pace;
 use super::super::{CleanError, Cleaning, Task};
 use super::compactor::PASSES_AT_ONCE;
+use crate::retry::pause;
 use crate::topics::rest_after;
 use prombus_core::{HomesError, ReadError, Sequence, TopicName, Watched};
 use std::collections::HashMap;
@@ -12,8 +13,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long to wait where topics cannot be listed.
-const UNAVAILABLE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time until somebody looks again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
@@ -76,7 +75,7 @@ impl Cleaning {
             Ok(topics) => topics,
             Err(error) => {
                 tracing::warn!(%error, "failed to list topics for snapshots; will retry");
-                return (UNAVAILABLE_PAUSE, Vec::new());
+                return (pause::UNAVAILABLE, Vec::new());
             }
         };
         let every: HashMap<TopicName, Duration> = topics

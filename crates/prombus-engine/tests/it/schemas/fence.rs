@@ -167,6 +167,7 @@ async fn what_another_hub_registers_is_noticed() {
     a.log.hold(has_events);
     let (hub, to) = (a.hub.clone(), t.clone());
     let mut commit = Arc::new(Commit::from(vec![append(&to, None, &sample(0))]));
+    let place = commit.events.as_ptr();
     let publish = tokio::spawn(async move {
         let ticket = hub.enqueue(&mut commit).await.expect("the hub takes it");
         (ticket.await, commit)
@@ -175,10 +176,19 @@ async fn what_another_hub_registers_is_noticed() {
     b.registered(&t, &typed("string")).await;
     a.log.release();
     let (answer, mut commit) = publish.await.expect("no panic");
+    assert_eq!(commit.events.as_ptr(), place, "nothing was copied");
+    assert_eq!(commit.headers_before, [(0, None)], "it was stamped where it stands");
     let outdated = CommitError::Outdated(t.clone());
     assert_eq!(outdated.retry(), prombus_core::error::Retry::Same);
     assert_eq!(answer, Err(outdated));
     assert!(a.events(&t).await.is_empty(), "nothing of it happened");
     let again = a.hub.enqueue(&mut commit).await;
     assert!(matches!(again, Err(BusError::SchemaViolation(_))), "the same commit is held against the latest");
+    b.registered(&t, &typed("integer")).await;
+    a.hub.enqueue(&mut commit).await.expect("the hub takes it").await.expect("it fits the latest");
+    assert_eq!(
+        a.stamps(&t).await,
+        [(sample(0), Some(3))],
+        "not the version that it was stamped with at first"
+    );
 }

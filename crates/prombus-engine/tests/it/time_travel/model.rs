@@ -221,14 +221,14 @@ impl World {
     }
 
     /// What the whole history says.
-    fn replaced(&self, key: &str, at: u64) -> Told {
+    fn replaced(&self, key: &str, at: u64) -> Answer {
         match self.history(key, at).last() {
-            Some(last) if !last.is_null() => Told::State(last.payload.clone()),
-            _ => Told::Nothing,
+            Some(last) if !last.is_null() => Answer::State(last.payload.clone()),
+            _ => Answer::Nothing,
         }
     }
 
-    fn merged(&self, key: &str, at: u64) -> Told {
+    fn merged(&self, key: &str, at: u64) -> Answer {
         let mut state = None;
         for past in self.history(key, at) {
             state = match past.is_null() {
@@ -236,10 +236,10 @@ impl World {
                 false => Some(merge_patch(state.take(), &serde_json::from_str(&past.payload).unwrap())),
             };
         }
-        state.map_or(Told::Nothing, |state| Told::State(state.to_string()))
+        state.map_or(Answer::Nothing, |state| Answer::State(state.to_string()))
     }
 
-    fn listed(&self, key: &str, at: u64) -> Told {
+    fn listed(&self, key: &str, at: u64) -> Answer {
         let mut state: Option<Vec<&str>> = None;
         for past in self.history(key, at) {
             match past.is_null() {
@@ -247,7 +247,7 @@ impl World {
                 false => state.get_or_insert_default().push(&past.payload),
             }
         }
-        state.map_or(Told::Nothing, |state| Told::State(state.join(" ")))
+        state.map_or(Answer::Nothing, |state| Answer::State(state.join(" ")))
     }
 
     /// Whether a trim took all that there was of a key at a time.
@@ -278,17 +278,17 @@ impl World {
             (&listed, self.listed(key, at)),
         ] {
             match said {
-                Told::State(_) => assert_eq!(*said, whole, "{}", context()),
-                Told::Nothing => {
-                    assert!(whole == Told::Nothing || self.was_taken(key, at), "{whole:?}: {}", context());
+                Answer::State(_) => assert_eq!(*said, whole, "{}", context()),
+                Answer::Nothing => {
+                    assert!(whole == Answer::Nothing || self.was_taken(key, at), "{whole:?}: {}", context());
                 }
-                Told::Gone(told) => {
+                Answer::Gone(told) => {
                     assert_eq!(*told, horizon, "{}", context());
                     assert!(!is_whole, "nothing is gone: {}", context());
                 }
             }
         }
-        if matches!(replaced, Told::Gone(_)) {
+        if matches!(replaced, Answer::Gone(_)) {
             assert!(at < horizon, "the last payload is known: {}", context());
         }
     }
@@ -309,8 +309,8 @@ impl World {
         assert!(at >= horizon, "what is before the horizon is not known");
         for key in keys {
             match (found.get(key), self.replaced(key, at)) {
-                (Some(state), whole) => assert_eq!(Told::State(state.clone()), whole, "{key} at {at}"),
-                (None, Told::Nothing) => {}
+                (Some(state), whole) => assert_eq!(Answer::State(state.clone()), whole, "{key} at {at}"),
+                (None, Answer::Nothing) => {}
                 (None, whole) => assert!(self.was_taken(key, at), "{key} at {at} was {whole:?}"),
             }
         }
