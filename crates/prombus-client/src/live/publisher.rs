@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::{Live, Shared};
 use crate::{ClientError, FailedEvent, FlushError, NewEvent, Published};
 use parking_lot::Mutex;
+use prombus_wire::PublishedFrame;
 use std::borrow::Borrow;
 use std::future::Future;
 use std::pin::Pin;

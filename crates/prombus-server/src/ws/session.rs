@@ -21,8 +21,8 @@ use prombus_core::{Append, Partition, Receipt, TopicName};
 use prombus_engine::commits::LeaseOf;
 use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, SettleCall};
 use prombus_wire::{
-    AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SubscribeFrame, SubscribeOptions,
-    SubscriptionFrame, Text, parse_object,
+    AuthFrame, CommitFrame, ErrorCode, EventRequest, FrameHead, PublishFrame, SubscribeFrame,
+    SubscribeOptions, SubscriptionFrame, Text, parse_object,
 };
 pub(crate) use settling::Said;
 use std::collections::{HashMap, HashSet};

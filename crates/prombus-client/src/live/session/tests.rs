@@ -12,6 +12,7 @@ use crate::live::event_text::EventText;
 use crate::live::feed::{Feed, NewFeed};
 use crate::live::settle::{ExtendPolicy, Lease, Settled};
 use parking_lot::Mutex;
+use prombus_wire::PublishedFrame;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
