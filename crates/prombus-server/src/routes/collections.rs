@@ -64,7 +64,8 @@ pub(crate) async fn list(
     let mut states = app.hub()?.collections().list().await?;
     states.retain(|state| caller.may(Ask { action: Action::Read, topic: &state.name, group: None }));
     // Each has the paths of all its indexes: together that may be far more than is worth holding.
-    let shown = futures::stream::iter(states).map(|state| Ok(serde_json::to_vec(&shown(&state))?));
+    let shown =
+        futures::stream::iter(states).map(|state| serde_json::to_vec(&shown(&state)).map_err(ApiError::from));
     pieces::answer(Array::new("collections", shown.boxed()), JSON, (&app, caller)).await
 }
 
