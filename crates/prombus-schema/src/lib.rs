@@ -36,7 +36,7 @@ pub use check::{
 pub use demand::{Demand, UnknownWord};
 pub use draft::Draft;
 pub use error::SchemaError;
-pub use example::{documents, example};
+pub use example::{Wanted, documents, example};
 pub use schema::{BYTES_LIMIT, DEPTH_LIMIT, Schema};
 pub use solve::Budget;
 pub use validator::{FAULTS_LIMIT, Fault, Validator};
