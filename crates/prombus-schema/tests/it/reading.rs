@@ -97,6 +97,18 @@ fn documents_are_checked_as_they_were_sent() {
     let small = Schema::parse(r#"{"type": "integer", "maximum": 5}"#).unwrap();
     assert_eq!(small.validator().faults_in(b"1e400")[0].rule, "maximum");
     assert!(small.validator().faults_in(b"1.0").is_empty());
+    let below = Schema::parse(r#"{"exclusiveMaximum": 1e400}"#).unwrap();
+    assert!(below.validator().faults_in(b"1.7976931348623157e308").is_empty());
+    assert!(below.validator().faults_in(b"9e399").is_empty());
+    assert_eq!(below.validator().faults_in(b"[1e400]").len(), 0);
+    assert_eq!(below.validator().faults_in(b"1e400").len(), 1);
+    let step = Schema::parse(r#"{"items": {"multipleOf": 0.1}, "uniqueItems": true}"#).unwrap();
+    assert!(step.validator().faults_in(b"[0.3000000000000000000]").is_empty());
+    assert_eq!(step.validator().faults_in(b"[0.30000000000000000001]").len(), 1);
+    assert!(step.validator().faults_in(b"[18446744073709551616, 18446744073709551617]").is_empty());
+    let never = Schema::parse(r#"{"const": 0.12345678901234567890}"#).unwrap();
+    assert!(never.validator().faults_in(b"0.1234567890123456789").is_empty());
+    assert_eq!(never.validator().faults_in(b"0.12345678901234568").len(), 1);
     let exact = Schema::parse(r#"{"maximum": 9007199254740992}"#).unwrap();
     assert_eq!(exact.validator().faults_in(b"9007199254740993").len(), 1);
 }

@@ -277,6 +277,16 @@ fn references_and_circles() {
 }
 
 #[test]
+fn what_is_proved_of_numbers_that_no_double_holds_is_so_in_publishing() {
+    let read = |text: &str| Schema::parse(text).unwrap();
+    let (old, new) = (read(r#"{"maximum": 1.7976931348623157e308}"#), read(r#"{"exclusiveMaximum": 1e400}"#));
+    let ask = Comparison { old: &old, new: &new, compat: Compat::Backward, policy: Policy::Strict };
+    assert_eq!(check(&ask), Verdict::Proved);
+    let largest = json!(f64::MAX);
+    assert!(old.validator().is_valid(&largest) && new.validator().is_valid(&largest));
+}
+
+#[test]
 fn one_property_can_be_all_that_there_have_to_be() {
     let some = |members: &[Value], most: u64| {
         let all: Vec<Value> = members.iter().map(|members| json!({ "not": members })).collect();
