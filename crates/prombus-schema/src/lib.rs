@@ -22,6 +22,7 @@ mod graph;
 mod json;
 mod limits;
 pub mod lint;
+mod metaschemas;
 mod outline;
 mod pattern;
 mod refs;

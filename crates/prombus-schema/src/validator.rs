@@ -10,12 +10,13 @@ use crate::{
     json::{self, Json},
     outline::Outline,
     pattern::BACKTRACK_LIMIT,
+    refs::{Place, place},
     schema::formula,
 };
 use jsonschema::PatternOptions;
 use serde_json::Value;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
@@ -41,6 +42,9 @@ const FAULTS_VISITS_LIMIT: u64 = 500_000;
 /// How many schemas may be gone into, one inside the other, on the stack of the caller.
 const STACK_LIMIT: u64 = 1_500;
 
+/// Keywords that refer to other schemas.
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
 /// A place of a document that a schema refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -59,7 +63,8 @@ pub struct Validator {
     outline: Arc<Outline>,
     schema: Json,
     draft: Draft,
-    /// Whether what is compiled says exactly the same: no number of the schema is rounded there.
+    /// Whether what is compiled says exactly the same: no number of the schema is rounded there, and no reference to another
+    /// document left out.
     is_exact: bool,
     /// Its formulas, once they were needed.
     formulas: Arc<OnceLock<Option<Mutex<Formulas>>>>,
@@ -82,6 +87,7 @@ impl Validator {
         schema: &Json,
         draft: Draft,
         outline: Outline,
+        outward: &HashSet<Place>,
     ) -> Result<Self, jsonschema::ValidationError<'static>> {
         let ours = draft;
         let draft = draft.of_validator();
@@ -98,13 +104,13 @@ impl Validator {
         for name in unknown {
             options = options.with_format(name, move |text: &str| formats::accepts(name, text));
         }
-        let compiled = Arc::new(options.build(&schema.to_nearest())?);
+        let compiled = Arc::new(options.build(&inward(schema, outward).to_nearest())?);
         Ok(Self {
             compiled,
             outline: Arc::new(outline),
             schema: schema.clone(),
             draft: ours,
-            is_exact: schema.to_value().is_some(),
+            is_exact: schema.to_value().is_some() && outward.is_empty(),
             formulas: Arc::default(),
         })
     }
@@ -199,6 +205,20 @@ impl Validator {
                 vec![Fault { path: String::new(), rule: "json".to_owned(), message }]
             }
         }
+    }
+}
+
+/// A schema without its references to other documents, which are in these places.
+fn inward(schema: &Json, outward: &HashSet<Place>) -> Json {
+    let inside = |inner: &Json| inward(inner, outward);
+    match schema {
+        Json::Array(items) => Json::Array(items.iter().map(inside).collect()),
+        Json::Object(members) => {
+            let kept = |name: &str| !outward.contains(&place(schema)) || !REFERENCES.contains(&name);
+            let members = members.iter().filter(|(name, _)| kept(name));
+            Json::Object(Arc::new(members.map(|(name, value)| (name.clone(), inside(value))).collect()))
+        }
+        other => other.clone(),
     }
 }
 
