@@ -115,6 +115,11 @@ impl DocumentRoom {
         self.room.close();
     }
 
+    /// How much room the writes of a projection take, about, in KiB. Nobody else writes its documents, and it has little under way.
+    pub async fn kib(&self, writes: &[DocumentWrite]) -> Result<usize, CommitError> {
+        self.measure(writes, None).await
+    }
+
     /// How much room writes take, about, in KiB. From now on others know what becomes of these documents.
     async fn enter(&self, writes: &[DocumentWrite]) -> Result<(usize, Changes), CommitError> {
         let mut changes = Changes::none(&self.under_way);
