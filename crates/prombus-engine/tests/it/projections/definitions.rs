@@ -326,6 +326,23 @@ pub async fn a_definition_that_compiles_no_more_stands_still(s: Stage) {
     assert!(s.document("c", "y").await.is_some(), "it goes on from where it was");
 }
 
+/// However much an event costs, its projection can be told to go, and others go on.
+pub async fn a_projection_of_very_many_costly_expressions_holds_nobody_up(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    let set: serde_json::Map<_, _> = (0..900)
+        .map(|n| (format!("f{n}"), json!("event.payload.n.all(a, event.payload.n.all(b, a <= b))")))
+        .collect();
+    let write = json!({"collection": "bomb", "key": "event.key", "set": set});
+    s.put("bomb", json!({"topic": "t", "write": [write], "retries": 0})).await;
+    s.publish(&topic, (0..3).map(|_| ("x", json!({"n": vec![1; 300]})))).await;
+    assert_eq!(s.caught_up("bomb").await.errors, 3);
+    assert_eq!(s.letters(&topic).await.len(), 3);
+    s.publish(&topic, (0..30).map(|_| ("x", json!({"n": vec![1; 300]})))).await;
+    s.put("p", changelog("t", "c")).await;
+    assert_eq!(s.caught_up("p").await.errors, 0);
+    tokio::time::timeout(LONG, s.hub.projections().delete("bomb")).await.expect("soon").expect("it goes");
+}
+
 pub async fn a_definition_that_compiles_no_more_can_be_deleted(s: Stage) {
     s.topic("t", 1).await;
     s.put("p", changelog("t", "c")).await;
