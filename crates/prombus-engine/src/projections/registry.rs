@@ -9,7 +9,7 @@ mod ways;
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
 use super::batch::{Code, Projector};
 use super::runner::ProjectionContext;
-use super::stored::{self, Record, cursor_key, shadow};
+use super::stored::{self, Record, Stored, cursor_key, shadow};
 use super::{
     DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionPartition,
     ProjectionState, ProjectionStatus, RebuildStatus,
@@ -114,11 +114,17 @@ impl Projections {
             self.end(&name).await;
         }
         let snapshots = self.snapshot_ways().await?;
-        for (name, record) in all {
+        for Stored { name, record, unreadable } in all {
             match self.is_known(&name, &record) {
                 true => continue,
                 false => self.end(&name).await,
             };
+            if let Some(reason) = unreadable {
+                tracing::error!(projection = name, reason, "a projection is not started");
+                let setup = self.unreadable_setup_of(&name, record, reason).await?;
+                self.run(&name, setup, true);
+                continue;
+            }
             let setup = match Plan::collections(&Owner::projection(&name), &record.definition) {
                 // An earlier build may have let a circle pass. Whatever closes it stands still.
                 Ok(collections) => {
@@ -139,10 +145,23 @@ impl Projections {
         Ok(())
     }
 
+    /// One that is there with the collections that it has made, to be defined anew or deleted.
+    async fn unreadable_setup_of(
+        &self,
+        name: &str,
+        record: Record,
+        reason: String,
+    ) -> Result<Setup, ReadError> {
+        let config = CollectionConfig { owner: Owner::projection(name), ..CollectionConfig::default() };
+        let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
+        let owned = owned.filter(|name| !collection::is_internal(name)).map(|name| (name, config.clone()));
+        Ok(Setup::new(record, Some(Projector::Halted(reason)), owned.collect()))
+    }
+
     /// Those that run and are stored no more.
-    fn forgotten(&self, all: &[(String, Record)]) -> Vec<String> {
+    fn forgotten(&self, all: &[Stored]) -> Vec<String> {
         let running = self.running.lock();
-        let is_gone = |name: &str| all.iter().all(|(other, _)| other != name);
+        let is_gone = |name: &str| all.iter().all(|stored| stored.name != name);
         let gone = running.iter().filter(|(name, handle)| handle.is_stored && is_gone(name));
         gone.map(|(name, _)| name.clone()).collect()
     }
@@ -533,8 +552,11 @@ impl Projections {
         loop {
             // Those that an earlier definition wrote, too.
             let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
-            let mut cursors = stored::without_cursors(&*self.hub.log, topic, name, false).await?;
-            cursors.extend(stored::without_cursors(&*self.hub.log, topic, name, true).await?);
+            let mut cursors = Vec::new();
+            for topic in stored::topics_of(&*self.hub.log, topic).await? {
+                cursors.extend(stored::without_cursors(&*self.hub.log, &topic, name, false).await?);
+                cursors.extend(stored::without_cursors(&*self.hub.log, &topic, name, true).await?);
+            }
             let commit = Commit {
                 config: owned.map(|name| ConfigChange::DropCollection { name }).collect(),
                 documents: vec![stored::write(name, None)],

@@ -77,6 +77,7 @@ behaviours! {
         changes_at_once_come_one_after_another
         a_closed_hub_takes_no_projections
         a_definition_that_compiles_no_more_stands_still
+        a_definition_that_cannot_be_read_stands_still_alone
         a_projection_of_very_many_costly_expressions_holds_nobody_up
         a_definition_that_compiles_no_more_can_be_deleted
         a_circle_of_changefeeds_is_refused
