@@ -100,8 +100,8 @@ pub trait Staging {
     /// What chooses partitions.
     fn placer(&mut self) -> &mut Placer;
 
-    /// When the commit is recorded.
-    fn recorded_ts(&self) -> u64;
+    /// What the clock says, which may be less than what was recorded before.
+    fn now_ms(&self) -> u64;
 
     /// What is known of the last event with the id of this one, which has an id.
     fn remembered(
@@ -238,7 +238,7 @@ pub fn append<S: Staging>(
     let partition = stage.placer().place(index, append, topic.config.partitions)?;
     if append.event.id.is_some()
         && let Some(remembered) = stage.remembered(one, to)?
-        && let Some(first) = remembered.answer(index, topic, stage.recorded_ts())?
+        && let Some(first) = remembered.answer(index, topic, stage.now_ms())?
     {
         return Ok(Some(first));
     }

@@ -233,8 +233,8 @@ impl Staging for Stage<'_> {
         &mut self.state.placer
     }
 
-    fn recorded_ts(&self) -> u64 {
-        self.state.last_recorded_ts
+    fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     fn remembered(

@@ -114,6 +114,7 @@ macro_rules! log_exact_conformance {
             the_window_goes_by_recorded_time
             each_topic_has_its_own_window
             an_id_is_remembered_when_the_clock_steps_back
+            an_id_is_remembered_after_a_clock_that_was_ahead
             a_closed_store_takes_no_commits
             commits_that_meet_the_closing_are_answered
             a_commit_that_was_given_up_is_still_whole

@@ -16,12 +16,12 @@ pub(super) use definitions::check_name;
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
 use super::batch::Projector;
 use super::runner::ProjectionContext;
-use super::stored::{self, Record};
+use super::stored::{self, Record, Stored};
 use super::{Definition, Plan, ProjectionError};
 use crate::topics::rest_after;
 use handle::Handle;
 use parking_lot::Mutex;
-use prombus_core::collection::CollectionConfig;
+use prombus_core::collection::{self, CollectionConfig};
 use prombus_core::{EventLog, Owner, ReadError, Sequence, TopicName, Watched};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -98,11 +98,17 @@ impl Projections {
             self.end(&name).await;
         }
         let snapshots = self.snapshot_flows().await?;
-        for (name, record) in all {
+        for Stored { name, record, unreadable } in all {
             match self.is_known(&name, &record) {
                 true => continue,
                 false => self.end(&name).await,
             };
+            if let Some(reason) = unreadable {
+                tracing::error!(projection = name, reason, "failed to start a projection");
+                let setup = self.unreadable_setup_of(&name, record, reason).await?;
+                self.run(&name, setup, true);
+                continue;
+            }
             let setup = match Plan::collections(&Owner::projection(&name), &record.definition) {
                 // An earlier build may have let a circle pass. Whatever closes it stands still.
                 Ok(collections) => {
@@ -123,10 +129,23 @@ impl Projections {
         Ok(())
     }
 
+    /// One that is there with the collections that it has made, to be defined anew or deleted.
+    async fn unreadable_setup_of(
+        &self,
+        name: &str,
+        record: Record,
+        reason: String,
+    ) -> Result<Setup, ReadError> {
+        let config = CollectionConfig { owner: Owner::projection(name), ..CollectionConfig::default() };
+        let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
+        let owned = owned.filter(|name| !collection::is_internal(name)).map(|name| (name, config.clone()));
+        Ok(Setup::new(record, Some(Projector::Halted(reason)), owned.collect()))
+    }
+
     /// Those that run and are stored no more.
-    fn forgotten(&self, all: &[(String, Record)]) -> Vec<String> {
+    fn forgotten(&self, all: &[Stored]) -> Vec<String> {
         let running = self.running.lock();
-        let is_gone = |name: &str| all.iter().all(|(other, _)| other != name);
+        let is_gone = |name: &str| all.iter().all(|stored| stored.name != name);
         let gone = running.iter().filter(|(name, handle)| handle.is_stored && is_gone(name));
         gone.map(|(name, _)| name.clone()).collect()
     }

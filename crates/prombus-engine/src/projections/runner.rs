@@ -17,7 +17,7 @@ use crate::groups::{Failure, Reader, letter_of};
 use crate::homes::{Claims, Home};
 use crate::layers::Checks;
 use crate::retry::pause;
-use crate::room::{DocumentRoom, Room};
+use crate::room::{DocumentRoom, MOST_KIB, Room};
 use crate::schemas::raise::{Raiser, Raisers};
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
@@ -42,8 +42,7 @@ const GROWS_AFTER: usize = 8;
 const LARGE_BATCH: usize = 256;
 /// So many large batches are committed at a time.
 pub(crate) const LARGE_BATCHES: usize = 4;
-/// A batch that makes more than this, in KiB, waits for room. What it takes is bounded by how much a single event makes; others
-/// end long before that.
+/// A batch that makes more than this, in KiB, waits for room: what an event may make alone, or many that change large documents.
 const MUCH_KIB: usize = 8 << 10;
 
 /// What projections need of the hub.
@@ -256,6 +255,11 @@ impl Runner {
             true => None,
             false => Some(self.apply(events, ends).await?),
         };
+        // While the last one is being committed.
+        let kib = match &batch {
+            Some((batch, _)) => self.kib_of(batch).await,
+            None => 0,
+        };
         let had_flight = self.flight.is_some();
         if !self.land().await? {
             // What was read and applied meanwhile stood on what has not happened.
@@ -263,7 +267,7 @@ impl Runner {
         }
         match batch {
             Some((batch, ends)) => {
-                self.launch(batch, ends, room).await;
+                self.launch((batch, kib), ends, room).await;
                 // What a projection in Rust reads must be there.
                 if matches!(self.projector, Projector::Code(_)) {
                     self.land().await?;
@@ -520,9 +524,28 @@ impl Runner {
         if kib > MUCH_KIB { self.hub.room.take(kib).await } else { None }
     }
 
+    /// How much room a batch takes, in KiB: by what it asks for, and by the documents that it changes.
+    pub async fn kib_of(&self, batch: &Batch) -> usize {
+        let publishes = batch.publishes.iter().map(|append| append.event.size()).sum::<usize>() / 1024;
+        match self.hub.room.kib(&batch.writes).await {
+            Ok(kib) => kib + publishes,
+            // It will hardly be committed.
+            Err(_) => MOST_KIB,
+        }
+    }
+
     /// Starts to commit a batch.
-    async fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>, room: Option<Room>) {
-        self.last_kib = batch.made_kib();
+    async fn launch(
+        &mut self,
+        (mut batch, kib): (Batch, usize),
+        ends: BTreeMap<u32, u64>,
+        room: Option<Room>,
+    ) {
+        self.last_kib = kib;
+        if self.last_kib >= MOST_KIB {
+            // Fewer make less.
+            (self.most_events, self.full_batches) = ((batch.applied.len() / 2).max(1), 0);
+        }
         let room = match room {
             None => self.room_for(self.last_kib).await,
             room => room,

@@ -24,6 +24,7 @@ use prombus_wire::{
     AuthFrame, CommitFrame, ErrorCode, EventRequest, FrameHead, PublishFrame, SubscribeFrame,
     SubscribeOptions, SubscriptionFrame, Text, parse_object,
 };
+use serde_json::value::RawValue;
 pub(crate) use settling::Said;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ use subscriptions::{Subscription, Subscriptions};
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a subscription holds by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
+/// The longest `corr`, in bytes as it is written: it is kept until its request is answered.
+const MAX_CORR_BYTES: usize = 1_024;
 /// How a frame that publishes mostly starts.
 const PUBLISH: &[u8] = b"{\"op\":\"PUBLISH\",";
 const PUBLISH_BYTES: usize = PUBLISH.len();
@@ -169,7 +172,10 @@ impl Session {
             && text.get(..PUBLISH_BYTES).is_some_and(|start| start == PUBLISH)
             && let Ok(frame) = parse_object::<PublishFrame<'_>>(text)
         {
-            let corr = frame.corr.map(|corr| corr.get().to_owned());
+            let corr = match corr_of(frame.corr) {
+                Ok(corr) => corr,
+                Err(error) => return self.refuse_frame("PUBLISH", None, &error, out),
+            };
             if let Err(error) = self.publish(frame, text, &corr, out) {
                 self.refuse_frame("PUBLISH", corr, &error, out);
             }
@@ -180,7 +186,10 @@ impl Session {
             Err(_) if self.peer.caller.is_none() => return self.refuse_frame("", None, &nobody(), out),
             Err(error) => return refuse(None, &error.into(), out),
         };
-        let corr = head.corr.map(|corr| corr.get().to_owned());
+        let corr = match corr_of(head.corr) {
+            Ok(corr) => corr,
+            Err(error) => return self.refuse_frame(&head.op, None, &error, out),
+        };
         let taken = match &*head.op {
             "AUTH" => self.authenticate(text, &corr, out),
             _ if self.peer.caller.is_none() => Err(nobody()),
@@ -481,6 +490,17 @@ fn nobody() -> ApiError {
 /// An error with the subscription that it is about.
 fn of_key(error: ApiError, key: &Key) -> ApiError {
     error.with("topic", key.topic.as_str()).with("group", key.group.as_str())
+}
+
+/// What goes back with the answer.
+fn corr_of(corr: Option<&RawValue>) -> Result<Corr, ApiError> {
+    match corr.map(RawValue::get) {
+        Some(corr) if corr.len() > MAX_CORR_BYTES => {
+            let bytes = corr.len();
+            Err(ApiError::bad_request(format!("corr takes {bytes} bytes, more than {MAX_CORR_BYTES}")))
+        }
+        corr => Ok(corr.map(str::to_owned)),
+    }
 }
 
 /// A request with `corr` is answered; one without only if it fails.

@@ -262,8 +262,11 @@ impl Projections {
         loop {
             // Those that an earlier definition wrote, too.
             let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
-            let mut cursors = self.without_cursors(topic, name, false).await?;
-            cursors.extend(self.without_cursors(topic, name, true).await?);
+            let mut cursors = Vec::new();
+            for topic in stored::topics_of(&*self.hub.log, topic).await? {
+                cursors.extend(self.without_cursors(&topic, name, false).await?);
+                cursors.extend(self.without_cursors(&topic, name, true).await?);
+            }
             let commit = Commit {
                 config: owned.map(|name| ConfigChange::DropCollection { name }).collect(),
                 documents: vec![stored::write(name, None)],

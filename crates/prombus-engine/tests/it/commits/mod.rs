@@ -41,7 +41,9 @@ behaviours! {
     large:
         one_commit_over_large_documents_is_in_the_log_at_a_time
         who_goes_away_leaves_no_room_before_its_commit_is_decided
-        what_waits_for_room_is_refused_when_the_hub_ends;
+        what_waits_for_room_is_refused_when_the_hub_ends
+        what_a_commit_under_way_makes_large_is_large_for_those_behind_it
+        what_commits_under_way_make_large_together_is_large_for_those_behind_them;
 }
 
 #[test]
