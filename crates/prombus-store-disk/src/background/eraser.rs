@@ -16,7 +16,7 @@ use crate::background::rewriter::{answer_of, rewrite};
 use crate::disk::remove_if_there;
 use crate::index::lookup::key_hash;
 use crate::journal::change;
-use crate::journal::part::{Part, PartName, index_part, part_of};
+use crate::journal::part::{self, Part, PartName, index_part, part_of};
 use crate::journal::record::{self, EVENT, GONE};
 use crate::journal::scan::PartBytes;
 use crate::shared::Shared;
@@ -86,9 +86,11 @@ fn remove_leftovers(shared: &Shared, before: u32) -> io::Result<()> {
     let view = shared.view();
     let is_left = |name: PartName| name.number < before && !view.parts.iter().any(|part| part.name == name);
     for file in disk.list(&folder)? {
-        let is_rewrite = file.ends_with(".tmp") && file.contains('-');
-        if is_rewrite || part_of(&file).or_else(|| index_part(&file)).is_some_and(is_left) {
-            remove_if_there(disk, &folder.join(file))?;
+        if file.ends_with(".tmp") && file.contains('-') {
+            remove_if_there(disk, &folder.join(&file))?;
+        }
+        if let Some(name) = part_of(&file).or_else(|| index_part(&file)).filter(|name| is_left(*name)) {
+            part::remove(disk, &shared.options.dir, name)?;
         }
     }
     Ok(())

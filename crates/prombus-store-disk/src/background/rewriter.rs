@@ -13,7 +13,7 @@ use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
 use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, Secret};
-use crate::journal::part::{Index, PART_HEAD, Part, PartHead, PartName, Place, index_path, part_path};
+use crate::journal::part::{self, Index, PART_HEAD, Part, PartHead, PartName, Place, index_path, part_path};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{self, EVENT};
 use crate::shared::Shared;
@@ -165,10 +165,8 @@ pub fn rewrite(
         let name = part.name;
         // Files that somebody still has must stay open when they are removed.
         drop(part);
-        for path in [part_path(&shared.options.dir, name), index_path(&shared.options.dir, name)] {
-            // Where that fails, the next open does it; the others go now.
-            removed = removed.and(remove_if_there(&*shared.disk, &path));
-        }
+        // Where that fails, the next open does it; the others go now.
+        removed = removed.and(part::remove(&*shared.disk, &shared.options.dir, name));
     }
     removed.map_err(not_rewritten)
 }
@@ -176,11 +174,9 @@ pub fn rewrite(
 /// Removes what there is of a part that is not put in the place of others: on a full disk, it must not take the room that
 /// it was to make. What cannot be removed now is removed at the next open.
 fn give_up(shared: &Shared, name: PartName) {
-    for path in [part_path(&shared.options.dir, name), index_path(&shared.options.dir, name)] {
-        for path in [path.with_extension("tmp"), path] {
-            let _ = remove_if_there(&*shared.disk, &path);
-        }
-    }
+    let (disk, dir) = (&*shared.disk, &shared.options.dir);
+    let _ = remove_if_there(disk, &part_path(dir, name).with_extension("tmp"));
+    let _ = part::remove(disk, dir, name);
 }
 
 /// What an I/O error means for who waits.

@@ -116,6 +116,12 @@ pub fn index_path(dir: &Path, part: PartName) -> PathBuf {
     part_path(dir, part).with_extension("index")
 }
 
+/// Removes the files of a part, if they are there: its index first, so that none is ever left without its part.
+pub fn remove(disk: &dyn Disk, dir: &Path, part: PartName) -> io::Result<()> {
+    remove_if_there(disk, &index_path(dir, part))?;
+    remove_if_there(disk, &part_path(dir, part))
+}
+
 /// The part whose file has that name.
 pub fn part_of(name: &str) -> Option<PartName> {
     PartName::parse(name.strip_suffix(".part")?)

@@ -393,6 +393,25 @@ impl<'a> Check<'a> {
             let applied = Applied { replay: &mut replay, whole, next };
             whole &= self.one_part(name, false, applied)?;
         }
+        self.lone_indexes(&files)
+    }
+
+    /// Indexes of parts that are not there, and that nothing else misses.
+    fn lone_indexes(&mut self, files: &[PartName]) -> Result<(), OpenError> {
+        let last = files.last().map_or(0, |file| file.number);
+        for name in recover::list_indexes(self.disk, self.dir)? {
+            let path = part_path(self.dir, name);
+            if files.binary_search(&name).is_ok() || self.report.problems.iter().any(|told| told.file == path)
+            {
+                continue;
+            }
+            if name.number > last {
+                self.damage(&path, 0, "it is missing: its index is there");
+            } else {
+                let what = "it is the index of a part that is gone; the next open removes it";
+                self.problem(&index_path(self.dir, name), 0, what);
+            }
+        }
         Ok(())
     }
 

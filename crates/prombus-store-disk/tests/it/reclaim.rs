@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use prombus_core::*;
+use prombus_store_disk::disk::Disk;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
@@ -253,6 +254,33 @@ async fn parts_that_are_dead_as_a_whole_are_dropped_and_not_rewritten() {
     store.close().await;
 }
 
+/// What earlier builds left where they were killed in the middle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_without_its_part_is_told_of_and_removed() {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    let path = std::path::Path::new(DIR).join("journal/0000000001.index");
+    let (mut n, mut index) = (0, Vec::new());
+    while index.is_empty() || !disk.bytes(&path).is_empty() {
+        index = Some(disk.bytes(&path)).filter(|bytes| !bytes.is_empty()).unwrap_or(index);
+        published(&store, n..n + 1).await.unwrap();
+        n += 1;
+        let (topic, partition) = (topic(), Partition(0));
+        let trim = ConfigChange::Trim { topic, partition, before: Offset(n), loss: Loss::default() };
+        store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+        assert!(n < 100_000, "the first part is never dropped");
+    }
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    put(&disk, &path, &index);
+    let problems = check(&disk);
+    assert!(matches!(&problems[..], [one] if one.contains("0000000001.index")), "{problems:?}");
+    open(&disk).unwrap().close().await;
+    assert_eq!(disk.bytes(&path), b"");
+    assert_eq!(check(&disk), [""; 0]);
+}
+
 async fn crash_everywhere(crash: Crash) {
     let whole = SimDisk::new();
     run(&whole).await;
@@ -266,6 +294,7 @@ async fn crash_everywhere(crash: Crash) {
         disk.crash(crash);
         disk.restart(at * 1_000);
         let store = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_indexes_have_parts(&disk, &what);
         let found = all(&store).await;
         let is_gone = |offset: &u64| outcome.giving_up.contains(offset);
         for (offset, n) in &outcome.kept {
@@ -279,6 +308,7 @@ async fn crash_everywhere(crash: Crash) {
         store.close().await;
         drop(store);
         assert_eq!(check(&disk), [""; 0], "{what}");
+        assert_indexes_have_parts(&disk, &what);
     }
 }
 
