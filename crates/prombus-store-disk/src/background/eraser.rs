@@ -12,7 +12,7 @@
 //! What is interrupted is begun again with the next attempt: each step finds by itself what is left to do.
 
 use crate::background::refusal;
-use crate::background::rewriter::{answer_of, rewrite};
+use crate::background::rewriter::Rewriter;
 use crate::disk::remove_if_there;
 use crate::index::lookup::key_hash;
 use crate::journal::change;
@@ -22,23 +22,22 @@ use crate::journal::scan::PartBytes;
 use crate::shared::Shared;
 use crate::state::checkpoint;
 use crate::state::view::{Change, View};
-use crate::write::writer::{Message, Renew, Renewed, Work};
+use crate::write::writer::{Renewed, Work};
 use hashbrown::HashSet;
 use prombus_core::CommitError;
 use prombus_core::collection::Progress;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
-use tokio::sync::oneshot;
 
 /// So many events of a key are looked up at a time.
 const PLACES: usize = 256;
 
 /// Erases what was forgotten until now.
-pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitError> {
+pub fn erase(rewriter: &mut Rewriter<'_>) -> Result<(), CommitError> {
+    let shared = rewriter.shared;
     if !shared.view().forgotten.is_empty() {
-        let Renewed { part, sequence } = renew(shared, writer, true)?;
+        let Renewed { part, sequence } = rewriter.renew(true)?;
         let names = Names::of(&shared.view(), sequence);
         let parts: Vec<PartName> = shared.view().parts.iter().map(|part| part.name).collect();
         for name in parts.into_iter().filter(|name| name.number < part) {
@@ -51,28 +50,20 @@ pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitErro
             let view = shared.view();
             let Some(part) = view.parts.iter().find(|part| part.name == name).cloned() else { continue };
             if names.are_in(&part, &view).map_err(not_erased)? {
-                rewrite(shared, writer, (view, vec![part]))?;
+                rewriter.rewrite(view, vec![part]).map_err(|failed| failed.error)?;
             }
         }
         remove_leftovers(shared, part).map_err(not_erased)?;
-        answer_of(shared, writer, Work::Erased(sequence))?;
+        rewriter.answer_of(Work::Erased(sequence))?;
     }
     if shared.has_names.load(Ordering::Relaxed) {
-        renew(shared, writer, false)?;
+        rewriter.renew(false)?;
     }
     let (disk, dir) = (&*shared.disk, &shared.options.dir);
     // What was removed must not come back.
     disk.sync_dir(&dir.join("journal"))
         .and_then(|()| disk.sync_dir(&checkpoint::folder(dir)))
         .map_err(not_erased)
-}
-
-/// Has a checkpoint taken, of a new part where `ends_part`, and waits until nothing older is left.
-pub fn renew(shared: &Shared, writer: &Sender<Message>, ends_part: bool) -> Result<Renewed, CommitError> {
-    let closed = || CommitError::Unavailable(shared.failure());
-    let (answer, answered) = oneshot::channel();
-    writer.send(Message::Renew(Renew { ends_part, answer })).map_err(|_| closed())?;
-    answered.blocking_recv().unwrap_or_else(|_| Err(closed()))
 }
 
 /// What an I/O error means for who waits.

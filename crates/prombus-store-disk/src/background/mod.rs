@@ -2,6 +2,7 @@
 
 pub(crate) mod builder;
 pub(crate) mod eraser;
+mod failures;
 pub(crate) mod housekeeper;
 pub(crate) mod merger;
 pub(crate) mod rewriter;

@@ -5,9 +5,10 @@
 //! a later one. A rewritten part is durable, with its index, before the commit that puts it in place of others, and those
 //! are deleted once that commit is. Readers that still hold them read on: a deleted file stays until it is closed.
 
-use crate::background::eraser::{self, renew};
+use crate::background::eraser;
+use crate::background::failures::Failures;
 use crate::background::refusal;
-use crate::background::worth::{Worth, is_worth_a_checkpoint, live, windows, worth_it};
+use crate::background::worth::{Search, Worth, is_over, is_worth_a_checkpoint, live, windows, worth_it};
 use crate::disk::{Disk, folder_of, remove_if_there};
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
@@ -18,7 +19,7 @@ use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{self, EVENT};
 use crate::shared::Shared;
 use crate::state::view::View;
-use crate::write::writer::{Job, Message, Work};
+use crate::write::writer::{Job, Message, Renew, Renewed, Work};
 use hashbrown::HashMap;
 use prombus_core::{CommitError, Receipt};
 use std::collections::BTreeSet;
@@ -56,11 +57,47 @@ impl Drop for End<'_> {
 /// Runs until nobody wakes it any more.
 pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
     let _end = End(shared);
-    while is_woken(shared, woken) {
+    let mut rewriter = Rewriter { shared, writer, failures: Failures::default(), has_failed: false };
+    while rewriter.is_woken(woken) {
+        rewriter.work();
+    }
+}
+
+/// The thread's state.
+pub struct Rewriter<'a> {
+    /// What it shares with all.
+    pub shared: &'a Shared,
+    writer: &'a Sender<Message>,
+    failures: Failures,
+    /// Whether something could not be done that is due to no part, like for want of room.
+    has_failed: bool,
+}
+
+/// Why parts are as they were.
+pub struct NotRewritten {
+    /// Those that it is due to, or all that were to be rewritten.
+    parts: Vec<PartName>,
+    /// The reason.
+    pub error: CommitError,
+}
+
+impl Rewriter<'_> {
+    /// Waits until there may be something to do, which there is after a while where something could not be done; whether
+    /// anybody is left who says so.
+    fn is_woken(&self, woken: &Receiver<()>) -> bool {
+        match if self.has_failed { Some(RETRY_AFTER) } else { self.failures.pause() } {
+            None => woken.recv().is_ok(),
+            Some(pause) => woken.recv_timeout(pause) != Err(RecvTimeoutError::Disconnected),
+        }
+    }
+
+    /// Does all that there is to do.
+    fn work(&mut self) {
+        let shared = self.shared;
         loop {
             let erasures = shared.take_erasures();
             if !erasures.is_empty() {
-                let erased = eraser::erase(shared, writer);
+                let erased = eraser::erase(self);
                 // Whoever no longer waits does not want to know.
                 erasures.into_iter().for_each(|erasure| drop(erasure.send(erased.clone())));
             }
@@ -68,107 +105,130 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
                 break;
             }
             shared.keep_room_back();
-            let reclaimed = reclaim_some(shared, writer);
+            let began = Instant::now();
+            let reclaimed = self.reclaim_some();
+            self.has_failed = reclaimed.is_err();
             if shared.closing.load(Ordering::Relaxed) {
                 break;
             }
-            shared.set_reclaiming_stuck(reclaimed.as_ref().err());
+            if reclaimed == Ok(false) {
+                self.failures.forget_due(began);
+            }
+            self.failures.keep(&shared.view().parts);
+            shared.set_reclaiming_stuck(reclaimed.as_ref().err().or(self.failures.error()));
             if reclaimed != Ok(true) {
                 break;
             }
         }
     }
-}
 
-/// Waits until there may be something to do, which there is after a while where something could not be done; whether
-/// anybody is left who says so.
-fn is_woken(shared: &Shared, woken: &Receiver<()>) -> bool {
-    if !shared.is_reclaiming_stuck.load(Ordering::Relaxed) {
-        return woken.recv().is_ok();
-    }
-    woken.recv_timeout(RETRY_AFTER) != Err(RecvTimeoutError::Disconnected)
-}
-
-/// Rewrites or drops some neighbours that are worth it; whether there were any.
-fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> Result<bool, CommitError> {
-    let done =
-        reclaim(shared, writer, |view| worth_it(shared, view, shared.options.part_bytes).into_iter().next());
-    match done {
-        // What is left of one part takes the least room, and makes room for the next.
-        Err(CommitError::NoRoom) => reclaim(shared, writer, |view| {
-            worth_it(shared, view, 0).into_iter().min_by_key(|group| live(group))
-        }),
-        Ok(false) => free_recent(shared, writer),
-        done => done,
-    }
-}
-
-/// Has a checkpoint taken behind the part that is being written, and that part ended, if those that wait for it are worth
-/// it; whether they were.
-fn free_recent(shared: &Shared, writer: &Sender<Message>) -> Result<bool, CommitError> {
-    let view = shared.view();
-    if !shared.options.reclaims || !is_worth_a_checkpoint(shared, &view) {
-        return Ok(false);
-    }
-    drop(view);
-    renew(shared, writer, true)?;
-    let reclaimed =
-        reclaim(shared, writer, |view| worth_it(shared, view, shared.options.part_bytes).into_iter().next());
-    // There are two again, in case one is damaged.
-    writer.send(Message::Checkpoint).map_err(|_| CommitError::Unavailable(shared.failure()))?;
-    reclaimed
-}
-
-fn reclaim(
-    shared: &Shared,
-    writer: &Sender<Message>,
-    pick: impl FnOnce(&View) -> Option<Vec<Worth>>,
-) -> Result<bool, CommitError> {
-    let view = shared.view();
-    let Some(group) = pick(&view) else { return Ok(false) };
-    let old = group.into_iter().map(|worth| worth.part).collect();
-    rewrite(shared, writer, (view, old)).map(|()| true)
-}
-
-/// Has something committed, and waits until it is.
-pub fn answer_of(shared: &Shared, writer: &Sender<Message>, work: Work) -> Result<Receipt, CommitError> {
-    let closed = || CommitError::Unavailable(shared.failure());
-    let (answer, answered) = oneshot::channel();
-    writer.send(Message::Commit(Job { work, answer, permit: None })).map_err(|_| closed())?;
-    answered.blocking_recv().unwrap_or_else(|_| Err(closed()))
-}
-
-/// Puts what is left of neighbours in their place, and removes them.
-pub fn rewrite(
-    shared: &Shared,
-    writer: &Sender<Message>,
-    (view, old): (Arc<View>, Vec<Arc<Part>>),
-) -> Result<(), CommitError> {
-    let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
-    let rewrite = Rewrite::new(shared, &view, &old).map_err(not_rewritten)?;
-    let name = rewrite.name;
-    let new = rewrite.run().map_err(|error| {
-        give_up(shared, name);
-        not_rewritten(error)
-    })?;
-    let after = new.as_ref().map_or(0, |part| part.disk_bytes());
-    answer_of(shared, writer, Work::Replace(Replacement { old: old.clone(), new })).inspect_err(|error| {
-        if *error == CommitError::NoRoom {
-            give_up(shared, name);
+    /// Rewrites or drops some neighbours that are worth it, or finds out that they cannot be; whether there were any.
+    fn reclaim_some(&mut self) -> Result<bool, CommitError> {
+        match self.reclaim_first() {
+            // What is left of one part takes the least room, and makes room for the next.
+            Err(CommitError::NoRoom) => {
+                self.reclaim(0, |groups| groups.into_iter().min_by_key(|group| live(group)))
+            }
+            Ok(false) => self.free_recent(),
+            done => done,
         }
-    })?;
-    shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
-    shared.rewritten_bytes.fetch_add(after, Ordering::Relaxed);
-    drop(view);
-    let mut removed = Ok(());
-    for part in old {
-        let name = part.name;
-        // Files that somebody still has must stay open when they are removed.
-        drop(part);
-        // Where that fails, the next open does it; the others go now.
-        removed = removed.and(part::remove(&*shared.disk, &shared.options.dir, name));
     }
-    removed.map_err(not_rewritten)
+
+    fn reclaim_first(&mut self) -> Result<bool, CommitError> {
+        self.reclaim(self.shared.options.part_bytes, |groups| groups.into_iter().next())
+    }
+
+    /// Has a checkpoint taken behind the part that is being written, and that part ended, if those that wait for it are
+    /// worth it; whether they were.
+    fn free_recent(&mut self) -> Result<bool, CommitError> {
+        let view = self.shared.view();
+        if !self.shared.options.reclaims || !is_worth_a_checkpoint(self.shared, &view) {
+            return Ok(false);
+        }
+        drop(view);
+        self.renew(true)?;
+        let reclaimed = self.reclaim_first();
+        // There are two again, in case one is damaged.
+        self.tell(Message::Checkpoint)?;
+        reclaimed
+    }
+
+    fn reclaim(
+        &mut self,
+        most_live: u64,
+        pick: impl FnOnce(Vec<Vec<Worth>>) -> Option<Vec<Worth>>,
+    ) -> Result<bool, CommitError> {
+        let (shared, view) = (self.shared, self.shared.view());
+        let groups = worth_it(Search { shared, view: &view, failures: &self.failures, most_live });
+        let Some(group) = pick(groups) else { return Ok(false) };
+        let old = group.into_iter().map(|worth| worth.part).collect();
+        match self.rewrite(view, old) {
+            Err(NotRewritten { error: CommitError::NoRoom, .. }) => Err(CommitError::NoRoom),
+            Err(NotRewritten { parts, error }) => {
+                // The others do not wait for these.
+                self.failures.note(parts, &error);
+                Ok(true)
+            }
+            Ok(()) => Ok(true),
+        }
+    }
+
+    fn closed(&self) -> CommitError {
+        CommitError::Unavailable(self.shared.failure())
+    }
+
+    fn tell(&self, message: Message) -> Result<(), CommitError> {
+        self.writer.send(message).map_err(|_| self.closed())
+    }
+
+    /// Has something committed, and waits until it is.
+    pub fn answer_of(&self, work: Work) -> Result<Receipt, CommitError> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Message::Commit(Job { work, answer, permit: None }))?;
+        answered.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// Has a checkpoint taken, of a new part where `ends_part`, and waits until nothing older is left.
+    pub fn renew(&self, ends_part: bool) -> Result<Renewed, CommitError> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Message::Renew(Renew { ends_part, answer }))?;
+        answered.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// Puts what is left of neighbours in their place, and removes them.
+    pub fn rewrite(&mut self, view: Arc<View>, old: Vec<Arc<Part>>) -> Result<(), NotRewritten> {
+        let shared = self.shared;
+        let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
+        let names: Vec<PartName> = old.iter().map(|part| part.name).collect();
+        let failed = |error| NotRewritten { parts: names.clone(), error };
+        let mut rewrite = Rewrite::new(shared, &view, &old).map_err(|error| failed(not_rewritten(error)))?;
+        let name = rewrite.name;
+        let new = rewrite.run().map_err(|error| {
+            give_up(shared, name);
+            let parts = rewrite.at_fault.map_or_else(|| names.clone(), |part| vec![part]);
+            NotRewritten { parts, error: not_rewritten(error) }
+        })?;
+        drop(rewrite);
+        let after = new.as_ref().map_or(0, |part| part.disk_bytes());
+        self.answer_of(Work::Replace(Replacement { old: old.clone(), new })).map_err(|error| {
+            if error == CommitError::NoRoom {
+                give_up(shared, name);
+            }
+            failed(error)
+        })?;
+        shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
+        shared.rewritten_bytes.fetch_add(after, Ordering::Relaxed);
+        drop(view);
+        let mut removed = Ok(());
+        for part in old {
+            let name = part.name;
+            // Files that somebody still has must stay open when they are removed.
+            drop(part);
+            // Where that fails, the next open does it; the others go now.
+            removed = removed.and(part::remove(&*shared.disk, &shared.options.dir, name));
+        }
+        removed.map_err(|error| failed(not_rewritten(error)))
+    }
 }
 
 /// Removes what there is of a part that is not put in the place of others: on a full disk, it must not take the room that
@@ -200,6 +260,8 @@ struct Rewrite<'a> {
     index: ActiveIndex,
     secret: Secret,
     began: Instant,
+    /// The part that could not be read.
+    at_fault: Option<PartName>,
 }
 
 impl<'a> Rewrite<'a> {
@@ -231,39 +293,51 @@ impl<'a> Rewrite<'a> {
             index: ActiveIndex::default(),
             secret: Secret::new(),
             began: Instant::now(),
+            at_fault: None,
         })
     }
 
     /// Writes what is left of the parts, durably; `None` where that is nothing.
-    fn run(mut self) -> io::Result<Option<Arc<Part>>> {
+    fn run(&mut self) -> io::Result<Option<Arc<Part>>> {
+        let (shared, view) = (self.shared, self.view);
+        // Of a part of which nothing is needed, nothing has to be read, whatever has become of it.
+        let needed: Vec<&Arc<Part>> = self.old.iter().filter(|part| !is_over(shared, view, part)).collect();
         let mut partitions = BTreeSet::new();
-        for part in self.old {
+        for part in &needed {
             if let Index::Sealed(sidecar) = &*part.index() {
                 partitions.extend(sidecar.runs().map(|(partition, _)| partition));
             }
         }
         for partition in partitions {
-            for part in self.old {
+            for part in &needed {
                 self.take_run(part, partition)?;
             }
         }
-        for part in self.old {
+        for part in &needed {
             self.take_gone(part)?;
         }
         self.finish()
+    }
+
+    /// Notes which part it is that cannot be read.
+    fn read<T>(&mut self, part: &Part, read: io::Result<T>) -> io::Result<T> {
+        if read.is_err() {
+            self.at_fault = Some(part.name);
+        }
+        read
     }
 
     /// Takes over what is needed of a partition's events in a part.
     fn take_run(&mut self, part: &Part, partition: PartitionRef) -> io::Result<()> {
         let mut next = 0;
         loop {
-            let places = part.places(partition, next, PLACES)?;
+            let places = self.read(part, part.places(partition, next, PLACES))?;
             let Some(last) = places.last() else { return Ok(()) };
             next = last.offset + 1;
             for Place { offset, at } in places {
                 let is_kept =
                     self.windows.contains_key(&partition.topic) && self.view.is_kept(partition, offset);
-                let item = part.item(at)?;
+                let item = self.read(part, part.item(at))?;
                 if is_kept {
                     self.keep(&item)?;
                 } else {
@@ -278,14 +352,14 @@ impl<'a> Rewrite<'a> {
     fn take_gone(&mut self, part: &Part) -> io::Result<()> {
         let entries = match &*part.index() {
             Index::Sealed(sidecar) if part.name.rewrite > 0 => {
-                let [ids, _] = sidecar.all_entries()?;
+                let [ids, _] = self.read(part, sidecar.all_entries())?;
                 ids
             }
             _ => return Ok(()),
         };
         let places: BTreeSet<u32> = entries.into_iter().map(|(_, at)| at).collect();
         for at in places {
-            let item = part.item(at)?;
+            let item = self.read(part, part.item(at))?;
             if item[8] != EVENT {
                 self.remember(&item)?;
             }
@@ -384,7 +458,7 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    fn finish(mut self) -> io::Result<Option<Arc<Part>>> {
+    fn finish(&mut self) -> io::Result<Option<Arc<Part>>> {
         self.write_batch()?;
         let Some(file) = self.file.take() else { return Ok(None) };
         let (disk, dir) = (&self.shared.cleaning_disk, &self.shared.options.dir);

@@ -197,18 +197,6 @@ async fn give_up(store: &DiskStore, events: u64) {
     commit(store, Commit { config: vec![trim], ..Commit::default() }).await.unwrap();
 }
 
-/// Waits for what others do.
-async fn comes_true(what: &str, is_true: impl Fn() -> bool) {
-    let comes = async {
-        while !is_true() {
-            // Nobody is told when it is.
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    let came = tokio::time::timeout(std::time::Duration::from_secs(25), comes).await;
-    assert!(came.is_ok(), "in vain: {what}");
-}
-
 async fn room_is_made(disk: &SimDisk, store: Arc<DiskStore>) {
     comes_true("space of dead events is given back", || disk.used() <= 5 * SMALL_PART).await;
     publish(&store, SMALL_PART as usize).await.unwrap();

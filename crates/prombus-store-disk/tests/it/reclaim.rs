@@ -281,6 +281,75 @@ async fn an_index_without_its_part_is_told_of_and_removed() {
     assert_eq!(check(&disk), [""; 0]);
 }
 
+fn part(number: u32) -> std::path::PathBuf {
+    std::path::Path::new(DIR).join(format!("journal/{number:010}.part"))
+}
+
+fn is_there(disk: &SimDisk, path: &std::path::Path) -> bool {
+    disk.files().iter().any(|(other, _)| other == path)
+}
+
+async fn trim_all(store: &DiskStore) {
+    let (topic, partition) = (topic(), Partition(0));
+    let trim = ConfigChange::Trim { topic, partition, before: Offset(u64::MAX), loss: Loss::default() };
+    store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+}
+
+/// A disk with several full parts, with a flipped bit in an event of each of these, and which bits those are.
+async fn with_flipped(numbers: &[u32]) -> (SimDisk, Vec<(std::path::PathBuf, usize)>) {
+    let disk = SimDisk::new();
+    let store = open_keeping(&disk).unwrap();
+    let mut n = 0;
+    while !is_there(&disk, &part(8)) {
+        published(&store, n..n + EVENTS).await.unwrap();
+        n += EVENTS;
+    }
+    store.close().await;
+    let in_event = |number: &u32| {
+        let bytes = disk.bytes(&part(*number));
+        let at = bytes.windows(8).position(|window| window == b"\"commit\"").unwrap();
+        (part(*number), 8 * at)
+    };
+    let flipped: Vec<_> = numbers.iter().map(in_event).collect();
+    flipped.iter().for_each(|(path, bit)| disk.flip(path, *bit));
+    (disk, flipped)
+}
+
+/// One damaged part is no reason for others to stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_part_keeps_nothing_but_itself() {
+    let (disk, flipped) = with_flipped(&[2]).await;
+    let store = open(&disk).unwrap();
+    trim_all(&store).await;
+    comes_true("other parts go", || [1, 3, 4].iter().all(|number| !is_there(&disk, &part(*number)))).await;
+    assert!(is_there(&disk, &part(2)));
+    let is_stuck = || store.status().extra("reclaiming_stuck") == 1;
+    comes_true("it is told", is_stuck).await;
+    // The medium answers again.
+    flipped.iter().for_each(|(path, bit)| disk.flip(path, *bit));
+    comes_true("it goes as well", || !is_there(&disk, &part(2)) && !is_stuck()).await;
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// What nobody needs is dropped, and not read for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_part_goes_when_nothing_of_it_is_needed() {
+    let (disk, _) = with_flipped(&[1, 2, 3]).await;
+    let clock = Arc::new(ManualClock::at(1_000_000));
+    let options = DiskOptions { clock: clock.clone(), ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    // No id of that time is recognised any more.
+    clock.advance(TopicConfig::default().dedupe_window_ms + 1);
+    trim_all(&store).await;
+    comes_true("all go", || [1, 2, 3, 4].iter().all(|number| !is_there(&disk, &part(*number)))).await;
+    assert_eq!(store.status().extra("reclaiming_stuck"), 0);
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
 async fn crash_everywhere(crash: Crash) {
     let whole = SimDisk::new();
     run(&whole).await;

@@ -61,6 +61,18 @@ pub fn check(disk: &SimDisk) -> Vec<String> {
     }
 }
 
+/// Waits for what others do.
+pub async fn comes_true(what: &str, is_true: impl Fn() -> bool) {
+    let comes = async {
+        while !is_true() {
+            // Nobody is told when it is.
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let came = tokio::time::timeout(std::time::Duration::from_secs(25), comes).await;
+    assert!(came.is_ok(), "in vain: {what}");
+}
+
 /// Puts a file where there may be none.
 pub fn put(disk: &SimDisk, path: &Path, bytes: &[u8]) {
     let file = disk.create(path).unwrap();
