@@ -224,10 +224,10 @@ impl Shared {
         StepLimits { documents: self.options.index_step.max(1), bytes: STEP_BYTES }
     }
 
-    /// Where the next table goes, under a number that no other has.
-    pub fn new_table(&self) -> Target<'_> {
+    /// Where the next table goes on a disk, under a number that no other has.
+    pub fn new_table<'a>(&'a self, disk: &'a dyn Disk) -> Target<'a> {
         let number = self.next_table.fetch_add(1, Ordering::Relaxed);
-        Target { disk: &*self.disk, dir: &self.options.dir, number }
+        Target { disk, dir: &self.options.dir, number }
     }
 
     /// Why the store accepts no commits, if so.
