@@ -18,7 +18,7 @@ use crate::index::lookup::key_hash;
 use crate::journal::change;
 use crate::journal::part::{self, Part, PartName, index_part, part_of};
 use crate::journal::record::{self, EVENT, GONE};
-use crate::journal::scan::PartBytes;
+use crate::journal::scan::BatchReader;
 use crate::shared::Shared;
 use crate::state::checkpoint;
 use crate::state::view::{Change, View};
@@ -110,15 +110,13 @@ impl Names {
                 return Ok(true);
             }
         }
-        // What was rewritten has nothing but events.
-        if part.name.rewrite > 0 { Ok(false) } else { self.are_in_changes(part) }
+        if part.may_name_keys() { self.are_in_changes(part) } else { Ok(false) }
     }
 
     fn are_in_changes(&self, part: &Part) -> io::Result<bool> {
-        let bytes = PartBytes::read(&*part.file, part.name)?;
-        let mut read_to = 0;
-        for batch in bytes.batches() {
-            read_to = batch.end;
+        let reader = BatchReader::new(&*part.file, part.name)?;
+        let mut reader = reader.ok_or_else(|| part.damaged(0))?;
+        while let Some(batch) = reader.next()? {
             let mut rest = batch.items;
             for _ in 0..batch.head.items {
                 let damaged = || part.damaged(batch.items_at);
@@ -134,24 +132,26 @@ impl Names {
             }
         }
         // What cannot be read may name them.
-        if part.sealed_end().is_some_and(|end| read_to < end) {
-            Err(part.damaged(read_to))
-        } else {
-            Ok(false)
+        match part.sealed_end().is_some_and(|end| reader.at() < end) {
+            true => Err(part.damaged(reader.at())),
+            false => Ok(false),
         }
     }
 
     fn are_named_by(&self, change: &Change) -> bool {
         let is_ours = |key: &str| self.names.contains(key);
+        if !change.may_name_keys() {
+            return false;
+        }
         match change {
-            Change::Forget { .. } => true,
             Change::Document(_, document) => is_ours(&document.key),
             Change::DocumentGone(_, key) => is_ours(key),
             Change::Index(change) => keys_of(&change.progress).any(is_ours),
             Change::Collection(state) => {
                 state.indexes.iter().flat_map(|index| keys_of(&index.progress)).any(is_ours)
             }
-            _ => false,
+            // Of a key that was forgotten, nothing is to be left, also where it is not one of these.
+            _ => true,
         }
     }
 

@@ -274,6 +274,15 @@ impl Part {
         }
     }
 
+    /// Whether changes in it may name keys that may be forgotten. What was rewritten has nothing but events.
+    pub fn may_name_keys(&self) -> bool {
+        self.name.rewrite == 0
+            && match &*self.index() {
+                Index::Active(index) => index.read().names_keys(),
+                Index::Sealed(sidecar) => sidecar.names_keys,
+            }
+    }
+
     /// The disk space used by the part and its index.
     pub fn disk_bytes(&self) -> u64 {
         match &*self.index() {

@@ -597,6 +597,10 @@ fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Resu
     if sidecar.part_end > part_end {
         return Ok(SameIndex::EndsAt(sidecar.part_end));
     }
+    // What may have been noted of a change that was taken back does no harm.
+    if index.names_keys() && !sidecar.names_keys {
+        return Ok(SameIndex::No);
+    }
     if sidecar.part_end < part_end || sidecar.all_entries()? != [index.id_entries(), index.key_entries()] {
         return Ok(SameIndex::No);
     }

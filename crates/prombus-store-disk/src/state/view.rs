@@ -128,6 +128,31 @@ pub enum Change {
     Counters(Counters),
 }
 
+impl Change {
+    /// Whether it may hold a key of an event or a document, which may be forgotten.
+    pub fn may_name_keys(&self) -> bool {
+        match self {
+            Self::Document(..)
+            | Self::DocumentGone(..)
+            | Self::Index(_)
+            | Self::Collection(_)
+            | Self::Forget { .. } => true,
+            Self::Topic(_)
+            | Self::TopicGone(_)
+            | Self::Span(..)
+            | Self::Holes(..)
+            | Self::CollectionGone(_)
+            | Self::CollectionSwap(..)
+            | Self::Cursor(..)
+            | Self::CursorGone(_)
+            | Self::Erased(_)
+            | Self::Parts(_)
+            | Self::Tables(_)
+            | Self::Counters(_) => false,
+        }
+    }
+}
+
 /// How far an index of a collection is now. The rows that it got on the way follow from the documents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexChange {

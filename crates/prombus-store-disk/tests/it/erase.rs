@@ -322,6 +322,36 @@ async fn a_power_cut_at_any_moment_brings_nothing_back() {
     crash_everywhere(Crash::PowerCut).await;
 }
 
+/// A part without documents and without events of the key is left alone, whatever is wrong with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_hold_a_forgotten_key_is_not_read() {
+    let disk = SimDisk::new();
+    let store = open_keeping(&disk).unwrap();
+    let events = |n: u64| {
+        let event = |i| NewEvent { key: Some("other".into()), ..NewEvent::new(payload(n, i)) };
+        let append =
+            |i| Append { placement: Placement::Named(Partition(0)), ..Append::new(topic(), event(i)) };
+        let makes = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
+        Commit { makes, ..(0..4).map(append).collect::<Vec<_>>().into() }
+    };
+    for n in 0..30 {
+        commit(&store, events(n)).await.unwrap();
+    }
+    let before = disk.files();
+    commit(&store, step(0)).await.unwrap();
+    forget(&store).await.unwrap();
+    store.close().await;
+    drop(store);
+    let is_part = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "part");
+    let second = before.into_iter().map(|(path, _)| path).filter(is_part).nth(1).unwrap();
+    let at = disk.bytes(&second).windows(8).position(|window| window == b"\"commit\"").unwrap();
+    disk.flip(&second, 8 * at);
+    let store = open_keeping(&disk).unwrap();
+    store.erase().await.unwrap();
+    assert_erased(&disk, "beside a damaged part");
+    store.close().await;
+}
+
 /// Whatever fails, it is said, and the next attempt does it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_erasure_that_fails_is_done_later() {
