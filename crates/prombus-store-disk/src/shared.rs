@@ -1,5 +1,6 @@
 //! What the writer, the housekeeper and all readers share.
 
+use crate::background::pace::Waits;
 use crate::disk::Disk;
 use crate::reserve::{CleaningDisk, Reserve};
 use crate::state::checkpoints::Newest;
@@ -35,6 +36,8 @@ pub struct Shared {
     disk_full: AtomicBool,
     /// How long flushes took.
     pub flushes: Arc<Histogram>,
+    /// How long commits take beside work in the background, and without it.
+    pub waits: Waits,
     /// Those who are waiting for commits.
     pub wakes: Wakes,
     view: RwLock<Arc<View>>,
@@ -100,6 +103,7 @@ impl Shared {
             options,
             disk_full: AtomicBool::new(false),
             flushes: Arc::default(),
+            waits: Waits::default(),
             wakes: Wakes::new(view.sequence),
             view: RwLock::new(Arc::new(view)),
             failed: OnceLock::new(),

@@ -11,6 +11,7 @@
 //!
 //! What is interrupted is begun again with the next attempt: each step finds by itself what is left to do.
 
+use crate::background::pace::Pace;
 use crate::background::refusal;
 use crate::background::rewriter::Rewriter;
 use crate::disk::remove_if_there;
@@ -49,7 +50,10 @@ pub fn erase(rewriter: &mut Rewriter<'_>) -> Result<(), CommitError> {
             // Looked up anew each time, so that none that was removed is kept open.
             let view = shared.view();
             let Some(part) = view.parts.iter().find(|part| part.name == name).cloned() else { continue };
-            if names.are_in(&part, &view).map_err(not_erased)? {
+            rewriter.pace.begin();
+            let are_in = names.are_in(&part, &view, &mut rewriter.pace);
+            rewriter.pace.end();
+            if are_in.map_err(not_erased)? {
                 rewriter.rewrite(view, vec![part]).map_err(|failed| failed.error)?;
             }
         }
@@ -104,19 +108,22 @@ impl Names {
     }
 
     /// Whether a part holds something of them that is to go.
-    fn are_in(&self, part: &Part, view: &View) -> io::Result<bool> {
+    fn are_in(&self, part: &Part, view: &View, pace: &mut Pace<'_>) -> io::Result<bool> {
         for (topic, key) in &self.keys {
+            // Where there are many keys, it adds up.
+            pace.spend(0)?;
             if has_dead(part, view, (*topic, key))? {
                 return Ok(true);
             }
         }
-        if part.may_name_keys() { self.are_in_changes(part) } else { Ok(false) }
+        if part.may_name_keys() { self.are_in_changes(part, pace) } else { Ok(false) }
     }
 
-    fn are_in_changes(&self, part: &Part) -> io::Result<bool> {
+    fn are_in_changes(&self, part: &Part, pace: &mut Pace<'_>) -> io::Result<bool> {
         let reader = BatchReader::new(&*part.file, part.name)?;
         let mut reader = reader.ok_or_else(|| part.damaged(0))?;
-        while let Some(batch) = reader.next()? {
+        while let Some(batch) = reader.next_batch()? {
+            pace.spend(u64::from(batch.head.len))?;
             let mut rest = batch.items;
             for _ in 0..batch.head.items {
                 let damaged = || part.damaged(batch.items_at);

@@ -5,6 +5,7 @@ pub(crate) mod eraser;
 mod failures;
 pub(crate) mod housekeeper;
 pub(crate) mod merger;
+pub(crate) mod pace;
 pub(crate) mod rewriter;
 mod worth;
 

@@ -7,6 +7,7 @@
 
 use crate::background::eraser;
 use crate::background::failures::Failures;
+use crate::background::pace::Pace;
 use crate::background::refusal;
 use crate::background::worth::{Search, Worth, is_over, is_worth_a_checkpoint, live, windows, worth_it};
 use crate::disk::{Disk, folder_of, remove_if_there};
@@ -32,6 +33,8 @@ use tokio::sync::oneshot;
 
 /// A batch of a rewritten part is written once it has grown to this.
 const BATCH_BYTES: usize = 1 << 20;
+/// Once so much was written, it is synced.
+const SYNC_BYTES: usize = 4 << 20;
 /// How many events of a partition are looked up at a time.
 const PLACES: u64 = 1024;
 /// How long to wait before what could not be given back (because the disk is full, for example) is tried again.
@@ -57,7 +60,13 @@ impl Drop for End<'_> {
 /// Runs until nobody wakes it any more.
 pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
     let _end = End(shared);
-    let mut rewriter = Rewriter { shared, writer, failures: Failures::default(), has_failed: false };
+    let mut rewriter = Rewriter {
+        shared,
+        writer,
+        failures: Failures::default(),
+        has_failed: false,
+        pace: Pace::new(shared),
+    };
     while rewriter.is_woken(woken) {
         rewriter.work();
     }
@@ -71,6 +80,8 @@ pub struct Rewriter<'a> {
     failures: Failures,
     /// Whether something could not be done that is due to no part, like for want of room.
     has_failed: bool,
+    /// How fast it reads and writes.
+    pub pace: Pace<'a>,
 }
 
 /// Why parts are as they were.
@@ -184,7 +195,7 @@ impl Rewriter<'_> {
     /// Has something committed, and waits until it is.
     pub fn answer_of(&self, work: Work) -> Result<Receipt, CommitError> {
         let (answer, answered) = oneshot::channel();
-        self.tell(Message::Commit(Job { work, answer, permit: None }))?;
+        self.tell(Message::Commit(Job { work, answer, since: Instant::now(), permit: None }))?;
         answered.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
     }
 
@@ -201,9 +212,13 @@ impl Rewriter<'_> {
         let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
         let names: Vec<PartName> = old.iter().map(|part| part.name).collect();
         let failed = |error| NotRewritten { parts: names.clone(), error };
-        let mut rewrite = Rewrite::new(shared, &view, &old).map_err(|error| failed(not_rewritten(error)))?;
+        let rewrite = Rewrite::new(shared, (&*view, &old[..]), &mut self.pace);
+        let mut rewrite = rewrite.map_err(|error| failed(not_rewritten(error)))?;
         let name = rewrite.name;
-        let new = rewrite.run().map_err(|error| {
+        rewrite.pace.begin();
+        let new = rewrite.run();
+        rewrite.pace.end();
+        let new = new.map_err(|error| {
             give_up(shared, name);
             let parts = rewrite.at_fault.map_or_else(|| names.clone(), |part| vec![part]);
             NotRewritten { parts, error: not_rewritten(error) }
@@ -245,8 +260,9 @@ fn not_rewritten(error: io::Error) -> CommitError {
 }
 
 /// The rewriting of some neighbours.
-struct Rewrite<'a> {
+struct Rewrite<'a, 's> {
     shared: &'a Shared,
+    pace: &'a mut Pace<'s>,
     view: &'a View,
     old: &'a [Arc<Part>],
     windows: HashMap<u32, u64>,
@@ -259,13 +275,18 @@ struct Rewrite<'a> {
     items: u32,
     index: ActiveIndex,
     secret: Secret,
-    began: Instant,
+    /// How much was written since it was last synced.
+    unsynced: usize,
     /// The part that could not be read.
     at_fault: Option<PartName>,
 }
 
-impl<'a> Rewrite<'a> {
-    fn new(shared: &'a Shared, view: &'a View, old: &'a [Arc<Part>]) -> io::Result<Self> {
+impl<'a, 's> Rewrite<'a, 's> {
+    fn new(
+        shared: &'a Shared,
+        (view, old): (&'a View, &'a [Arc<Part>]),
+        pace: &'a mut Pace<'s>,
+    ) -> io::Result<Self> {
         let last = old.last().ok_or_else(|| io::Error::other("there is nothing to rewrite"))?;
         if old.iter().any(|part| part.sealed_end().is_none()) {
             // Nothing would be found of what it holds.
@@ -279,6 +300,7 @@ impl<'a> Rewrite<'a> {
         batch::start(&mut buffer);
         Ok(Self {
             shared,
+            pace,
             view,
             old,
             windows: windows(view),
@@ -292,16 +314,16 @@ impl<'a> Rewrite<'a> {
             items: 0,
             index: ActiveIndex::default(),
             secret: Secret::new(),
-            began: Instant::now(),
+            unsynced: 0,
             at_fault: None,
         })
     }
 
     /// Writes what is left of the parts, durably; `None` where that is nothing.
     fn run(&mut self) -> io::Result<Option<Arc<Part>>> {
-        let (shared, view) = (self.shared, self.view);
+        let (shared, view, old) = (self.shared, self.view, self.old);
         // Of a part of which nothing is needed, nothing has to be read, whatever has become of it.
-        let needed: Vec<&Arc<Part>> = self.old.iter().filter(|part| !is_over(shared, view, part)).collect();
+        let needed: Vec<&Arc<Part>> = old.iter().filter(|part| !is_over(shared, view, part)).collect();
         let mut partitions = BTreeSet::new();
         for part in &needed {
             if let Index::Sealed(sidecar) = &*part.index() {
@@ -338,13 +360,13 @@ impl<'a> Rewrite<'a> {
                 let is_kept =
                     self.windows.contains_key(&partition.topic) && self.view.is_kept(partition, offset);
                 let item = self.read(part, part.item(at))?;
+                self.pace.spend(item.len() as u64)?;
                 if is_kept {
                     self.keep(&item)?;
                 } else {
                     self.remember(&item)?;
                 }
             }
-            self.give_way()?;
         }
     }
 
@@ -360,6 +382,7 @@ impl<'a> Rewrite<'a> {
         let places: BTreeSet<u32> = entries.into_iter().map(|(_, at)| at).collect();
         for at in places {
             let item = self.read(part, part.item(at))?;
+            self.pace.spend(item.len() as u64)?;
             if item[8] != EVENT {
                 self.remember(&item)?;
             }
@@ -437,24 +460,17 @@ impl<'a> Rewrite<'a> {
             }
         };
         file.write_at(&self.buffer, u64::from(self.end))?;
+        self.unsynced += self.buffer.len();
+        if self.unsynced >= SYNC_BYTES {
+            // Flushes of the journal would wait for all of it.
+            file.sync()?;
+            self.unsynced = 0;
+        }
+        self.pace.spend(self.buffer.len() as u64)?;
         self.end = head.end().ok_or_else(|| io::Error::other("the rewritten part would be too long"))?.at;
         batch::start(&mut self.buffer);
         debug_assert_eq!(self.buffer.len(), BATCH_HEAD);
         self.items = 0;
-        Ok(())
-    }
-
-    /// Leaves the disk and the processor to others most of the time.
-    fn give_way(&mut self) -> io::Result<()> {
-        if self.shared.closing.load(Ordering::Relaxed) {
-            return Err(io::Error::from(io::ErrorKind::Interrupted));
-        }
-        let worked = self.began.elapsed();
-        if worked > Duration::from_millis(10) {
-            // What others publish meanwhile must not become much slower for what nobody waits for.
-            std::thread::sleep(2 * worked);
-            self.began = Instant::now();
-        }
         Ok(())
     }
 
@@ -473,6 +489,7 @@ impl<'a> Rewrite<'a> {
         let index = index_path(dir, self.name);
         sidecar::write(disk, &index, &self.index, facts)?;
         let sidecar = Sidecar::open(disk.open_to_read(&index)?, self.name)?;
+        self.pace.spend(sidecar.file().pages() * crate::paged::PAGE as u64)?;
         file.let_go();
         Ok(Some(Arc::new(Part::sealed(self.name, file, sidecar))))
     }

@@ -44,6 +44,8 @@ pub struct Job {
     pub work: Work,
     /// Who waits.
     pub answer: oneshot::Sender<Result<Receipt, CommitError>>,
+    /// Since when.
+    pub since: Instant,
     /// Its share of the queue; there is never more than one step, so that needs none.
     pub permit: Option<OwnedSemaphorePermit>,
 }
@@ -352,8 +354,13 @@ impl Writer {
             next = self.next_now();
         }
         let shown = self.write_and_show(&waiting);
+        // The first of them waited longest.
+        let first = waiting.first().map(|(job, _)| job).filter(|job| matches!(job.work, Work::Commit(_)));
+        if let Some(job) = first {
+            self.shared.waits.note(job.since.elapsed());
+        }
         let mut done = Vec::with_capacity(waiting.len());
-        for (Job { work, answer, permit }, result) in waiting {
+        for (Job { work, answer, permit, .. }, result) in waiting {
             let result = match (&shown, result) {
                 (Ok(()), result) => result,
                 // It was refused over what others did in the same batch, which nobody may know; itself it did nothing.
@@ -623,17 +630,16 @@ impl Writer {
     /// that is kept back for that: enough for what only removes things, and nothing for events.
     pub(crate) fn roll_for_cleaning(&mut self) -> Result<(), CommitError> {
         self.flush_before_roll()?;
-        let rolled = match self.roll(self.shared.options.reserve_step()) {
-            Err(CreateError::Surely(error)) if is_full(&error) => {
-                let (shared, least) = (self.shared.clone(), self.shared.options.headroom());
-                let reserve = &shared.cleaning_disk.0;
-                match reserve.len() >= least && reserve.give(least) {
-                    true => self.roll(least),
-                    false => Err(CreateError::Surely(error)),
-                }
-            }
-            rolled => rolled,
-        };
+        let (shared, least) = (self.shared.clone(), self.shared.options.headroom());
+        let is_full = |rolled: &Result<(), CreateError>| matches!(rolled, Err(CreateError::Surely(error)) if is_full(error));
+        let reserve = &shared.cleaning_disk.0;
+        let mut rolled = self.roll(shared.options.reserve_step());
+        if is_full(&rolled) {
+            rolled = self.roll(least);
+        }
+        if is_full(&rolled) && reserve.kept_bytes() >= least && reserve.give(least) {
+            rolled = self.roll(least);
+        }
         self.rolled(rolled)
     }
 

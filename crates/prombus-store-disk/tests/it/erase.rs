@@ -352,6 +352,37 @@ async fn what_cannot_hold_a_forgotten_key_is_not_read() {
     store.close().await;
 }
 
+/// Somebody waits for it, and publishers go first all the same. A store that closes waits for neither.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erasure_keeps_to_its_budget() {
+    let filled = SimDisk::new();
+    let store = open_keeping(&filled).unwrap();
+    for n in 0..30 {
+        commit(&store, step(n)).await.unwrap();
+    }
+    forget(&store).await.unwrap();
+    store.close().await;
+    drop(store);
+    let open_with = |rewrite_bytes_per_s| {
+        let disk = filled.copy();
+        disk.restart(1);
+        let options = DiskOptions { rewrite_bytes_per_s, reclaims: false, ..options() };
+        (DiskStore::open_on(Arc::new(disk.clone()), options).unwrap(), disk)
+    };
+    let began = std::time::Instant::now();
+    let (store, disk) = open_with(10_000);
+    store.erase().await.unwrap();
+    assert!(began.elapsed() > std::time::Duration::from_millis(500), "{:?}", began.elapsed());
+    assert_erased(&disk, "slowly");
+    store.close().await;
+    let (store, _disk) = open_with(1);
+    let (erased, ()) = tokio::join!(store.erase(), async {
+        tokio::task::yield_now().await;
+        store.close().await;
+    });
+    assert!(matches!(erased, Err(CommitError::Unavailable(_))), "{erased:?}");
+}
+
 /// Whatever fails, it is said, and the next attempt does it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_erasure_that_fails_is_done_later() {

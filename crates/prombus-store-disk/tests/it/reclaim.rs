@@ -350,6 +350,19 @@ async fn a_damaged_part_goes_when_nothing_of_it_is_needed() {
     assert_eq!(check(&disk), [""; 0]);
 }
 
+/// Others who use the disk come first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rewriting_keeps_to_its_budget() {
+    let (disk, _) = with_flipped(&[]).await;
+    let options = DiskOptions { rewrite_bytes_per_s: 10_000, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    let began = std::time::Instant::now();
+    trim_all(&store).await;
+    comes_true("parts go", || [1, 2, 3, 4].iter().all(|number| !is_there(&disk, &part(*number)))).await;
+    assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
+    store.close().await;
+}
+
 async fn crash_everywhere(crash: Crash) {
     let whole = SimDisk::new();
     run(&whole).await;
