@@ -363,6 +363,44 @@ async fn rewriting_keeps_to_its_budget() {
     store.close().await;
 }
 
+/// Gives up these events of a folder, has its first part rewritten, and closes it.
+async fn rewritten_without(disk: &SimDisk, gone: impl Iterator<Item = u64>) {
+    let store = open(disk).unwrap();
+    let (topic, partition) = ((&topic()).into(), Partition(0));
+    let offsets = Arc::new(gone.map(Offset).collect());
+    let discard = ConfigChange::Discard { topic, partition, offsets, loss: Loss::default() };
+    store.commit(Arc::new(Commit { config: vec![discard], ..Commit::default() })).await.unwrap();
+    comes_true("it is rewritten", || !is_there(disk, &part(1)) && rewritten(disk) > 0).await;
+    store.close().await;
+}
+
+/// Files that fit each other, and lack an event that nobody has given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_misses_an_event_that_a_rewrite_lost() {
+    let (disk, _) = with_flipped(&[]).await;
+    let other = disk.copy();
+    other.restart(1);
+    // All of a commit are in one part.
+    rewritten_without(&disk, (0..EVENTS).filter(|offset| ![3, 7].contains(offset))).await;
+    rewritten_without(&other, (0..EVENTS).filter(|offset| *offset != 3)).await;
+    assert_eq!((check(&disk), check(&other)), (Vec::<String>::new(), Vec::new()));
+    let names = |disk: &SimDisk| -> Vec<std::path::PathBuf> {
+        let paths = disk.files().into_iter().map(|(path, _)| path);
+        paths.filter(|path| path.file_stem().unwrap().to_string_lossy().contains("-0000000001")).collect()
+    };
+    let names = (names(&disk), names(&other));
+    assert!(names.0 == names.1 && !names.0.is_empty(), "{names:?}");
+    for path in &names.0 {
+        disk.remove(path).unwrap();
+        put(&disk, path, &other.bytes(path));
+    }
+    let problems = check(&disk);
+    assert!(
+        matches!(&problems[..], [one] if one.contains("1 events of topic t, partition 0") && one.contains("offset 7")),
+        "{problems:?}"
+    );
+}
+
 async fn crash_everywhere(crash: Crash) {
     let whole = SimDisk::new();
     run(&whole).await;
