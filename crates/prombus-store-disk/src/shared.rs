@@ -3,6 +3,7 @@
 //! The view is replaced as a whole, and only by what was flushed as its topics require, so whoever reads sees commits whole and
 //! nothing that could be lost. Waiters are woken after that. The first failure stays: it is what everybody is told from then on.
 
+use crate::background::pace::Waits;
 use crate::disk::Disk;
 use crate::reserve::{CleaningDisk, Reserve};
 use crate::state::checkpoints::Newest;
@@ -38,6 +39,8 @@ pub struct Shared {
     disk_full: AtomicBool,
     /// How long flushes took.
     pub flushes: Arc<Histogram>,
+    /// How long commits take beside work in the background, and without it.
+    pub waits: Waits,
     /// Those who are waiting for commits.
     pub wakes: Wakes,
     view: RwLock<Arc<View>>,
@@ -103,6 +106,7 @@ impl Shared {
             options,
             disk_full: AtomicBool::new(false),
             flushes: Arc::default(),
+            waits: Waits::default(),
             wakes: Wakes::new(view.sequence),
             view: RwLock::new(Arc::new(view)),
             failed: OnceLock::new(),
@@ -229,10 +233,10 @@ impl Shared {
         StepLimits { documents: self.options.index_step.max(1), bytes: STEP_BYTES }
     }
 
-    /// Where the next table goes, under a number that no other has.
-    pub fn new_table(&self) -> Target<'_> {
+    /// Where the next table goes on a disk, under a number that no other has.
+    pub fn new_table<'a>(&'a self, disk: &'a dyn Disk) -> Target<'a> {
         let number = self.next_table.fetch_add(1, Ordering::Relaxed);
-        Target { disk: &*self.disk, dir: &self.options.dir, number }
+        Target { disk, dir: &self.options.dir, number }
     }
 
     /// Why the store accepts no commits, if so.

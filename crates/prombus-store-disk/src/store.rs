@@ -43,6 +43,8 @@ const MAX_PART_BYTES: u64 = 1 << 30;
 const MAX_RESERVE: u64 = 8 << 20;
 /// No more room than this is kept back for acks while the disk is full, and again for deletes.
 const MAX_HEADROOM: u64 = 256 << 10;
+/// What is read and written a second to give space back, unless somebody says otherwise.
+const REWRITE_BYTES_PER_S: u64 = 128 << 20;
 /// What a commit counts at least, in KiB, so that many small ones are bounded too.
 const LEAST_KIB: u32 = 1;
 
@@ -64,6 +66,9 @@ pub struct DiskOptions {
     pub result_bytes: usize,
     /// Whether parts of the journal that are mostly dead are rewritten, and those that are not needed dropped.
     pub reclaims: bool,
+    /// How many bytes a second are read and written at most to give space back and to erase what was forgotten; 0 for no
+    /// limit. There is none while the disk is full.
+    pub rewrite_bytes_per_s: u64,
     /// How many files of the store are open at a time, beside the few that are written. Others are opened on demand.
     pub open_files: usize,
     /// Where the time comes from.
@@ -83,6 +88,7 @@ impl DiskOptions {
             slow_open: Duration::from_secs(1),
             result_bytes: DEFAULT_RESULT_BYTES,
             reclaims: true,
+            rewrite_bytes_per_s: REWRITE_BYTES_PER_S,
             open_files: handles::share_of(rustix::process::getrlimit(Resource::Nofile).current),
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
@@ -326,7 +332,8 @@ impl EventLog for DiskStore {
         let share = u32::try_from(commit.size() / 1024).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
-        if !self.tell(Message::Commit(Job { work: Work::Commit(commit), answer, permit: Some(permit) })) {
+        let (work, since) = (Work::Commit(commit), Instant::now());
+        if !self.tell(Message::Commit(Job { work, answer, since, permit: Some(permit) })) {
             return Err(self.unavailable());
         }
         let shared = self.shared.clone();

@@ -15,11 +15,11 @@ pub async fn open(choice: StoreChoice, result_bytes: usize, clock: Arc<dyn Clock
             let store = MemoryStore::new(clock, fastrand::u64(..)).with_result_bytes(result_bytes);
             Ok(Store::new(Arc::new(store)))
         }
-        StoreChoice::Disk { dir, part_bytes } => {
-            let mut options = DiskOptions { clock, result_bytes, ..DiskOptions::new(dir) };
-            if let Some(part_bytes) = part_bytes {
-                options.part_bytes = part_bytes;
-            }
+        StoreChoice::Disk { dir, part_bytes, rewrite_bytes_per_s } => {
+            let usual = DiskOptions::new(dir);
+            let part_bytes = part_bytes.unwrap_or(usual.part_bytes);
+            let rewrite_bytes_per_s = rewrite_bytes_per_s.unwrap_or(usual.rewrite_bytes_per_s);
+            let options = DiskOptions { clock, result_bytes, part_bytes, rewrite_bytes_per_s, ..usual };
             open_disk(options).await
         }
     }

@@ -13,7 +13,7 @@ use prombus_rows::IndexStep;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long to wait before a refused step (because the disk is full, for example) is retried.
@@ -90,7 +90,9 @@ fn take_step(
     let (answer, answered) = oneshot::channel();
     let work = Work::Build(Build { state, index, step });
     let gone = "the writer has stopped";
-    writer.send(Message::Commit(Job { work, answer, permit: None })).map_err(|_| gone)?;
+    writer
+        .send(Message::Commit(Job { work, answer, since: Instant::now(), permit: None }))
+        .map_err(|_| gone)?;
     let receipt = answered.blocking_recv().map_err(|_| gone)?;
     receipt.map_err(|error| error.to_string())?;
     let now = shared.view();

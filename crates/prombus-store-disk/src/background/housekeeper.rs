@@ -193,7 +193,9 @@ impl Housekeeper {
             Chore::Checkpoint { view, epoch, table, asked } => {
                 if table.is_none() {
                     let is_alive = view.is_alive();
-                    *table = Some(rows::write_frozen(self.shared.new_table(), &view.rows, &is_alive)?);
+                    // Without it there is no checkpoint, and without that no part of the journal can go.
+                    let target = self.shared.new_table(&self.shared.cleaning_disk);
+                    *table = Some(rows::write_frozen(target, &view.rows, &is_alive)?);
                 }
                 let tables = Arc::new(self.tables.with_newer(table.clone().flatten()));
                 let kept = view.rows.frozen().cloned().unwrap_or_default().for_lookups();

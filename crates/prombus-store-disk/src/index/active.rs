@@ -213,9 +213,21 @@ pub struct ActiveIndex {
     pending: Vec<Pending>,
     /// What the events take.
     event_bytes: u64,
+    /// Whether a change beside the events may name keys.
+    names_keys: bool,
 }
 
 impl ActiveIndex {
+    /// Notes that a change is in the part that may name keys. It stays so where the change is taken back.
+    pub fn note_keys(&mut self) {
+        self.names_keys = true;
+    }
+
+    /// Whether a change beside the events may name keys.
+    pub fn names_keys(&self) -> bool {
+        self.names_keys
+    }
+
     /// Adds an event.
     pub fn push(&mut self, entry: Entry) {
         let Entry { head, key_hash, at, bytes } = entry;

@@ -34,6 +34,11 @@ const DENSE_RUN: usize = 48;
 /// Where a header says which rewrite of its part it is of.
 const REWRITE_AT: usize = 28 + 16 * 7;
 
+/// Where a header says whether changes in its part may name keys.
+const NAMES_AT: usize = REWRITE_AT + 12;
+/// What it says where they do not.
+const NAMES_NO_KEYS: u8 = 1;
+
 /// The position of a section of the file, in content bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Section {
@@ -77,6 +82,8 @@ pub struct Sidecar {
     pub last_recorded_ts: u64,
     /// What its events take. Early indexes do not know it, and take the whole part for events.
     pub event_bytes: u64,
+    /// Whether changes in the part may name keys. Early indexes do not know it.
+    pub names_keys: bool,
 }
 
 /// What is known of a part beside its events.
@@ -110,6 +117,7 @@ pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts
     }
     header.extend_from_slice(&facts.name.rewrite.to_le_bytes());
     header.extend_from_slice(&index.event_bytes().to_le_bytes());
+    header.push(if index.names_keys() { 0 } else { NAMES_NO_KEYS });
     out.finish(&header)?;
     disk.rename(&tmp, path)?;
     disk.sync_dir(folder_of(path))
@@ -195,7 +203,8 @@ impl Sidecar {
         let keys = HashIndex::open(&file, &sections[4..7])?;
         let part_end = u32_at(16);
         let event_bytes = if version == DENSE { u64::from(part_end) } else { u64_at(REWRITE_AT + 4) };
-        Ok(Self { runs, ids, keys, part_end, last_recorded_ts: u64_at(20), event_bytes, file })
+        let (last_recorded_ts, names_keys) = (u64_at(20), header[NAMES_AT] != NAMES_NO_KEYS);
+        Ok(Self { runs, ids, keys, part_end, last_recorded_ts, event_bytes, names_keys, file })
     }
 
     /// The events of a partition, if there are any.

@@ -120,6 +120,12 @@ pub fn index_path(dir: &Path, part: PartName) -> PathBuf {
     part_path(dir, part).with_extension("index")
 }
 
+/// Removes the files of a part, if they are there: its index first, so that none is ever left without its part.
+pub fn remove(disk: &dyn Disk, dir: &Path, part: PartName) -> io::Result<()> {
+    remove_if_there(disk, &index_path(dir, part))?;
+    remove_if_there(disk, &part_path(dir, part))
+}
+
 /// The part whose file has that name.
 pub fn part_of(name: &str) -> Option<PartName> {
     PartName::parse(name.strip_suffix(".part")?)
@@ -270,6 +276,15 @@ impl Part {
             Index::Active(_) => None,
             Index::Sealed(sidecar) => Some(sidecar.part_end),
         }
+    }
+
+    /// Whether changes in it may name keys that may be forgotten. What was rewritten has nothing but events.
+    pub fn may_name_keys(&self) -> bool {
+        self.name.rewrite == 0
+            && match &*self.index() {
+                Index::Active(index) => index.read().names_keys(),
+                Index::Sealed(sidecar) => sidecar.names_keys,
+            }
     }
 
     /// The disk space used by the part and its index.

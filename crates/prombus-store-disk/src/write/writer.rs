@@ -44,6 +44,8 @@ pub struct Job {
     pub work: Work,
     /// Who waits.
     pub answer: oneshot::Sender<Result<Receipt, CommitError>>,
+    /// Since when.
+    pub since: Instant,
     /// Its share of the queue; there is never more than one step, so that needs none.
     pub permit: Option<OwnedSemaphorePermit>,
 }
@@ -264,7 +266,7 @@ impl Writer {
         if self.secret.is_some() {
             return;
         }
-        match self.roll() {
+        match self.roll(self.shared.options.reserve_step()) {
             Ok(()) => {}
             Err(CreateError::Surely(error)) => {
                 tracing::warn!(%error, "continuing with the last journal part, which has an earlier format");
@@ -352,8 +354,13 @@ impl Writer {
             next = self.next_now();
         }
         let shown = self.write_and_show(&waiting);
+        // The first of them waited longest.
+        let first = waiting.first().map(|(job, _)| job).filter(|job| matches!(job.work, Work::Commit(_)));
+        if let Some(job) = first {
+            self.shared.waits.note(job.since.elapsed());
+        }
         let mut done = Vec::with_capacity(waiting.len());
-        for (Job { work, answer, permit }, result) in waiting {
+        for (Job { work, answer, permit, .. }, result) in waiting {
             let result = match (&shown, result) {
                 (Ok(()), result) => result,
                 // It was refused over what others did in the same batch, which nobody may know; itself it did nothing.
@@ -613,11 +620,39 @@ impl Writer {
     }
 
     /// Continues in a new part.
-    pub(crate) fn flush_and_roll(&mut self) -> Result<(), CommitError> {
-        if self.dirty_since.is_some() && !self.flush() {
-            return Err(CommitError::Unavailable(self.shared.failure()));
+    fn flush_and_roll(&mut self) -> Result<(), CommitError> {
+        self.flush_before_roll()?;
+        let rolled = self.roll(self.shared.options.reserve_step());
+        self.rolled(rolled)
+    }
+
+    /// Continues in a new part, so that the old one can be cleaned. On a full disk, the new one gets a little of the room
+    /// that is kept back for that: enough for what only removes things, and nothing for events.
+    pub(crate) fn roll_for_cleaning(&mut self) -> Result<(), CommitError> {
+        self.flush_before_roll()?;
+        let (shared, least) = (self.shared.clone(), self.shared.options.headroom());
+        let is_full = |rolled: &Result<(), CreateError>| matches!(rolled, Err(CreateError::Surely(error)) if is_full(error));
+        let reserve = &shared.cleaning_disk.0;
+        let mut rolled = self.roll(shared.options.reserve_step());
+        if is_full(&rolled) {
+            rolled = self.roll(least);
         }
-        Err(match self.roll() {
+        if is_full(&rolled) && reserve.kept_bytes() >= least && reserve.give(least) {
+            rolled = self.roll(least);
+        }
+        self.rolled(rolled)
+    }
+
+    fn flush_before_roll(&mut self) -> Result<(), CommitError> {
+        match self.dirty_since.is_none() || self.flush() {
+            true => Ok(()),
+            false => Err(CommitError::Unavailable(self.shared.failure())),
+        }
+    }
+
+    /// What it means for who waits that there is no new part.
+    fn rolled(&mut self, rolled: Result<(), CreateError>) -> Result<(), CommitError> {
+        Err(match rolled {
             Ok(()) => return Ok(()),
             Err(CreateError::Surely(error)) if is_full(&error) => {
                 self.shared.set_disk_full(true);
@@ -644,12 +679,12 @@ impl Writer {
         self.shared.fail(&failure);
     }
 
-    fn roll(&mut self) -> Result<(), CreateError> {
+    /// Continues in a new part, for which so much room is reserved.
+    fn roll(&mut self, reserved: u64) -> Result<(), CreateError> {
         let prev_end = self.stage.view.end;
         let name = PartName::written(prev_end.part + 1);
         let secret = Some(Secret::new());
         let head = PartHead { name, epoch: self.epoch, prev_end, secret };
-        let reserved = self.shared.options.reserve_step();
         let file = part::create(&*self.shared.disk, &self.shared.options.dir, head, reserved)?;
         let facts = PartFacts {
             name: PartName::written(prev_end.part),
@@ -661,7 +696,9 @@ impl Writer {
         full.ends_at(prev_end.at);
         self.reserved = reserved;
         self.secret = secret;
-        self.shared.set_disk_full(false);
+        if reserved >= self.shared.options.reserve_step() {
+            self.shared.set_disk_full(false);
+        }
         self.stage.view.end = Pos { part: name.number, at: PART_HEAD as u32 };
         self.flushed_to = self.stage.view.end;
         self.covered = true;

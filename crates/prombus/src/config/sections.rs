@@ -112,6 +112,8 @@ pub struct Store {
     pub memory: Option<bool>,
     /// The size of a part of the journal.
     pub part_bytes: Option<u64>,
+    /// How many bytes a second are read and written at most to give space back; 0 means no limit.
+    pub rewrite_bytes_per_s: Option<u64>,
     /// How long to wait between two cleaning passes.
     pub clean_every_ms: Option<u64>,
 }

@@ -32,6 +32,7 @@ fn everything_that_can_be_said_is_understood() {
         [store]
         data = "./d"
         part_bytes = 1048576
+        rewrite_bytes_per_s = 1000000
         clean_every_ms = 500
         [limits]
         event_bytes = 10
@@ -63,6 +64,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!((file.log.format.as_deref(), file.log.level.as_deref()), (Some("json"), Some("debug")));
     assert_eq!(file.store.data.as_deref(), Some(Path::new("./d")));
     assert_eq!(file.store.part_bytes, Some(1 << 20));
+    assert_eq!(file.store.rewrite_bytes_per_s, Some(1_000_000));
     assert_eq!(file.store.clean_every(), Duration::from_millis(500));
     assert_eq!(ConfigFile::default().store.clean_every(), Duration::from_secs(10));
     let limits = file.limits.limits();

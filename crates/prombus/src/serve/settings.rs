@@ -54,7 +54,14 @@ pub enum StoreChoice {
     /// Nowhere that lasts.
     Memory,
     /// In a folder.
-    Disk { dir: PathBuf, part_bytes: Option<u64> },
+    Disk {
+        /// The folder.
+        dir: PathBuf,
+        /// The size of a part of the journal, unless it is the usual one.
+        part_bytes: Option<u64>,
+        /// How many bytes a second are read and written at most to give space back, unless it is the usual number.
+        rewrite_bytes_per_s: Option<u64>,
+    },
 }
 
 /// The environment that settings are taken from.
@@ -169,8 +176,8 @@ fn choose_store(
     environment: &Environment,
     file: &ConfigFile,
 ) -> Result<StoreChoice, Failure> {
-    let part_bytes = file.store.part_bytes;
-    let disk = |dir: &Path| StoreChoice::Disk { dir: dir.to_owned(), part_bytes };
+    let (part_bytes, rewrite_bytes_per_s) = (file.store.part_bytes, file.store.rewrite_bytes_per_s);
+    let disk = |dir: &Path| StoreChoice::Disk { dir: dir.to_owned(), part_bytes, rewrite_bytes_per_s };
     if let Some(store) = &flags.store {
         return named_store("--store", store);
     }
@@ -233,7 +240,7 @@ mod tests {
     }
 
     fn disk(dir: &str, part_bytes: Option<u64>) -> StoreChoice {
-        StoreChoice::Disk { dir: dir.into(), part_bytes }
+        StoreChoice::Disk { dir: dir.into(), part_bytes, rewrite_bytes_per_s: None }
     }
 
     #[test]
