@@ -95,7 +95,7 @@ pub(crate) fn write_published(event: &Appended, of: Option<(&TopicName, Durabili
     out.extend_from_slice(number.format(event.offset.0).as_bytes());
     out.extend_from_slice(b",\"ts\":");
     out.extend_from_slice(number.format(event.ts).as_bytes());
-    out.extend_from_slice(of.map_or(b"", |(_, how)| durability(how)));
+    out.extend_from_slice(of.map_or(&b""[..], |(_, how)| durability(how)));
     out.extend_from_slice(if event.duplicate { b",\"duplicate\":true" } else { b",\"duplicate\":false" });
 }
 

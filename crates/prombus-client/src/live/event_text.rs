@@ -15,10 +15,10 @@ impl EventText {
     pub fn new(event: &NewEvent) -> Result<Self, serde_json::Error> {
         let mut buffer = Uuid::encode_buffer();
         let mut options = event.options();
-        options.id.get_or_insert_with(|| {
+        if options.id.is_none() {
             let id: &str = Uuid::now_v7().hyphenated().encode_lower(&mut buffer);
-            id.into()
-        });
+            options.id = Some(id.into());
+        }
         let fields = serde_json::to_string(&options)?;
         let payload = event.payload.get();
         let mut text = String::with_capacity(payload.len() + fields.len());

@@ -132,7 +132,7 @@ mod tests {
         let named = "--ack-timeout-ms 1 --max-attempts 2 --backoff-ms 3 --filter f --normalize --ack-window 4 --member-ttl-ms 5";
         let named: Vec<&str> = named.split(' ').collect();
         let new: NewGroupOptions =
-            parse(&[&["--mode", "partitioned", "--ordering", "none"], &*named].concat()).unwrap();
+            parse(&[&["--mode", "partitioned", "--ordering", "none"][..], &named[..]].concat()).unwrap();
         let expected = serde_json::json!({"mode": "partitioned", "ordering": "none", "filter": "f", "ackTimeoutMs": 1,
             "maxAttempts": 2, "backoffMs": 3, "normalize": true, "ackWindow": 4, "memberTtlMs": 5});
         assert_eq!(serde_json::to_value(new.0).unwrap(), expected);

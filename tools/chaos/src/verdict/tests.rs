@@ -3,7 +3,6 @@
 use super::super::ledger::Ledger;
 use super::super::plan::Topic;
 use super::super::reader::Observed;
-use super::super::request::Position;
 use super::*;
 use std::sync::Arc;
 use uuid::Uuid;
