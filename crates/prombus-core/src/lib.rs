@@ -61,3 +61,5 @@ pub use topic::{
     TopicState, check_snapshot,
 };
 pub use wakes::{Touched, Wakes, Watched};
+
+pub use prombus_wire::{GroupMode, GroupOrdering, group_options};

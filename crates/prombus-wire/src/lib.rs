@@ -10,6 +10,7 @@ pub mod commit;
 pub mod error;
 pub mod frame;
 pub mod group;
+pub mod group_options;
 pub mod hub_frame;
 pub mod object;
 pub mod publish;
@@ -37,10 +38,10 @@ pub use frame::{
 };
 pub use group::{
     AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
-    DryRun, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Groups,
-    LeaseResult, MemberAnswer, NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest,
-    Skipped, SkippedLetter, Waiting,
+    DryRun, ExtendRequest, GroupAnswer, GroupPartition, Groups, LeaseResult, MemberAnswer, NackRequest,
+    PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Waiting,
 };
+pub use group_options::{GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering};
 pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};

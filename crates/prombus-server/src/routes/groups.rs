@@ -20,8 +20,8 @@ use futures::StreamExt;
 use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, Mode, OptionsChange, OptionsPatch,
-    Ordering, PartitionStatus, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
+    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, OptionsChange, OptionsPatch,
+    PartitionStatus, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
 };
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, ErrorCode, GroupAnswer,
@@ -71,7 +71,7 @@ pub(crate) async fn pull(
         member: request.member.clone(),
     };
     pull.check()?;
-    let call = group_call(request.into_options())?;
+    let call = group_call(request)?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
     let present = group.enter_call(&pull)?;
     let pulled = tokio::select! {
@@ -163,16 +163,7 @@ pub(crate) async fn alter(
     let body = json_body(&app, request).await?;
     let request: GroupChangeRequest = parse_optional(&body)?;
     let group = existing(&app, &names).await?;
-    let change = OptionsChange {
-        ack_timeout_ms: request.ack_timeout_ms,
-        max_attempts: request.max_attempts,
-        backoff_ms: request.backoff_ms,
-        filter: request.filter,
-        normalize: request.normalize,
-        ack_window: request.ack_window,
-        member_ttl_ms: request.member_ttl_ms,
-    };
-    group.alter(change).await?;
+    group.alter(change(request)).await?;
     Ok(json_of(StatusCode::OK, &shown(&group, &group.status().await?)))
 }
 
@@ -329,32 +320,35 @@ fn start(start: &Start) -> Result<From, ApiError> {
     }
 }
 
-pub(crate) fn group_call(request: GroupOptionsRequest) -> Result<GroupCall, ApiError> {
-    let GroupOptionsRequest { from, ts, after_id, mode, ordering, filter, normalize, .. } = request;
-    let from = start(&Start { from, ts, after_id, offset: None, with_offset: false })?;
-    let mode = mode.map(|mode| match mode.as_str() {
-        "shared" => Ok(Mode::Shared),
-        "partitioned" => Ok(Mode::Partitioned),
-        _ => Err(ApiError::bad_request(format!("mode must be shared or partitioned, not {mode:?}"))),
-    });
-    let ordering = ordering.map(|ordering| match ordering.as_str() {
-        "key" => Ok(Ordering::Key),
-        "none" => Ok(Ordering::None),
-        "partition" => Ok(Ordering::Partition),
-        _ => Err(ApiError::bad_request(format!("ordering must be key, none or partition, not {ordering:?}"))),
-    });
-    let options = OptionsPatch {
-        mode: mode.transpose()?,
-        ordering: ordering.transpose()?,
-        ack_timeout_ms: request.ack_timeout_ms,
-        max_attempts: request.max_attempts,
-        backoff_ms: request.backoff_ms,
-        filter: filter.map(Some),
-        normalize,
-        ack_window: request.ack_window,
-        member_ttl_ms: request.member_ttl_ms,
+macro_rules! to_engine {
+    (
+        fixed { $($(#[$_m1:meta])* $fixed:ident: $_t1:ty = $_d1:expr, $_v1:tt, $_w1:ident;)* }
+        optional { $($(#[$_m2:meta])* $optional:ident: $_t2:ty, $_v2:tt, $_w2:ident;)* }
+        changing { $($(#[$_m3:meta])* $name:ident: $_t3:ty = $_d3:expr, $_v3:tt, $_w3:ident;)* }
+    ) => {
+        /// The options that a request names.
+        fn named(request: GroupOptionsRequest) -> OptionsPatch {
+            OptionsPatch {
+                $($fixed: request.$fixed,)*
+                $($optional: request.$optional.map(Some),)*
+                $($name: request.$name,)*
+            }
+        }
+
+        /// The change that a request asks for.
+        fn change(request: GroupChangeRequest) -> OptionsChange {
+            OptionsChange { $($optional: request.$optional,)* $($name: request.$name,)* }
+        }
     };
-    Ok(GroupCall { from, options })
+}
+
+prombus_wire::group_options!(to_engine);
+
+pub(crate) fn group_call(request: impl Into<GroupOptionsRequest>) -> Result<GroupCall, ApiError> {
+    let mut request = request.into();
+    let (from, after_id) = (request.from.take(), request.after_id.take());
+    let from = start(&Start { from, ts: request.ts, after_id, offset: None, with_offset: false })?;
+    Ok(GroupCall { from, options: named(request) })
 }
 
 /// A group as it is answered.

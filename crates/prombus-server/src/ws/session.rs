@@ -279,7 +279,7 @@ impl Session {
         let opts = frame.opts.map(|opts| opts.0).unwrap_or_default();
         let (batch, pull) = (opts.batch.unwrap_or(false), self.pull_of(&opts));
         pull.check()?;
-        let call = group_call(opts.into_options())?;
+        let call = group_call(opts)?;
         self.check_room_for_patterns(wanted.patterns.len())?;
         self.subscriptions.reserve(wanted.keys.len())?;
         self.add_patterns(
