@@ -4,7 +4,7 @@ use crate::Object;
 use crate::commit::{CommitEventRequest, CommitRequest, WriteRequest};
 use crate::group_options;
 use crate::group_options::{from_options, request};
-use crate::publish::{given, with_event_fields};
+use crate::publish::{PublishOptions, given};
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -152,12 +152,6 @@ impl<'a> CommitFrame<'a> {
         let Self { commit_id, ack, writes, publish, .. } = self;
         CommitRequest { commit_id, ack, writes, publish }
     }
-}
-
-with_event_fields! {
-    /// What goes with a payload.
-    #[derive(Default)]
-    pub struct PublishOptions {}
 }
 
 group_options! { request {

@@ -33,8 +33,8 @@ pub use collection::{
 pub use commit::{CommitEventRequest, CommitRequest, Committed, WriteRequest};
 pub use error::{ErrorBody, ErrorCode};
 pub use frame::{
-    AuthFrame, CommitFrame, FrameHead, PublishFrame, PublishOptions, SettleFrame, SubscribeFrame,
-    SubscribeOptions, SubscriptionFrame,
+    AuthFrame, CommitFrame, FrameHead, PublishFrame, SettleFrame, SubscribeFrame, SubscribeOptions,
+    SubscriptionFrame,
 };
 pub use group::{
     AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
@@ -44,7 +44,7 @@ pub use group::{
 pub use group_options::{GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering};
 pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};
-pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};
+pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, PublishOptions, each_event};
 pub use schema::{
     SchemaAnswer, SchemaChecked, SchemaRegistered, SchemaRequest, SchemaVersion, SchemaViolation,
     SchemasAnswer, TopicSchemas, UpcasterAnswer,

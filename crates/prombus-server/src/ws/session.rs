@@ -21,8 +21,8 @@ use prombus_core::{Append, Partition, Receipt, TopicName};
 use prombus_engine::commits::LeaseOf;
 use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, SettleCall};
 use prombus_wire::{
-    AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SubscribeFrame, SubscribeOptions,
-    SubscriptionFrame, Text, parse_object,
+    AuthFrame, CommitFrame, ErrorCode, EventRequest, FrameHead, PublishFrame, SubscribeFrame,
+    SubscribeOptions, SubscriptionFrame, Text, parse_object,
 };
 pub(crate) use settling::Said;
 use std::collections::{HashMap, HashSet};
@@ -236,7 +236,7 @@ impl Session {
         self.check(Action::Publish, (&topic, None))?;
         let (events, array) = match (frame.payload, frame.opts, frame.events) {
             (Some(payload), opts, None) => {
-                let request = opts.map(|opts| opts.0).unwrap_or_default().with_payload(payload);
+                let request = EventRequest::new(payload, opts.map(|opts| opts.0).unwrap_or_default());
                 (vec![incoming::from_request(topic.clone(), request, text)?], false)
             }
             (None, None, Some(events)) => {
