@@ -2,7 +2,7 @@
 
 use super::acks::{Settled, Settling};
 use super::frames::Corr;
-use super::publish_queue::{Publish, PublishQueue, Published};
+use super::publish_queue::{Publish, PublishDone, PublishQueue};
 use super::session::{Effect, Key, Said, Session, SubscribeTargets};
 use crate::commit::{Committed, Requester};
 use crate::error::ApiError;
@@ -28,7 +28,7 @@ pub(super) const MAX_LEFT_AT_ONCE: usize = 32;
 
 /// The outcome of a call.
 pub(super) enum Done {
-    Published(Vec<Published>),
+    Published(Vec<PublishDone>),
     Subscribed {
         corr: Corr,
         wanted: SubscribeTargets,
@@ -425,7 +425,7 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}
         Some(Done::Published(published)) => {
-            for Published { publish, result } in published {
+            for PublishDone { publish, result } in published {
                 session.published(publish.corr, publish.array, result, out);
             }
         }

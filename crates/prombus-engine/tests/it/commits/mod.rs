@@ -34,8 +34,7 @@ behaviours! {
         of_different_requests_with_one_id_at_once_one_happens
         callers_do_not_share_ids
         a_clock_that_is_set_forgets_no_id
-        an_id_that_an_earlier_build_kept_is_answered_as_it_was_first
-        an_id_that_an_earlier_build_kept_for_something_else_is_a_conflict
+        an_id_with_which_something_else_is_kept_is_a_conflict
         an_id_that_reads_like_the_name_of_another_commit_is_its_own
         a_commit_of_very_many_events_has_an_id_too
         a_commit_without_acks_needs_no_group;
