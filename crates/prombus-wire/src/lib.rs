@@ -13,6 +13,7 @@ pub mod group;
 pub mod group_options;
 pub mod hub_frame;
 pub mod object;
+pub mod ops;
 pub mod publish;
 pub mod schema;
 pub mod spelling;
@@ -44,6 +45,9 @@ pub use group::{
 pub use group_options::{GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering};
 pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};
+pub use ops::{
+    GroupTotals, HealthAnswer, MemberTotals, OpsAnswer, OpsGroup, OpsSnapshot, OpsStore, OpsTopic,
+};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, PublishOptions, each_event};
 pub use schema::{
     SchemaAnswer, SchemaChecked, SchemaRegistered, SchemaRequest, SchemaVersion, SchemaViolation,

@@ -20,14 +20,15 @@ use futures::StreamExt;
 use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, OptionsChange, OptionsPatch,
-    PartitionStatus, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
+    Delivery, Group, GroupCall, GroupError, GroupName, GroupOptions, GroupStatus, OptionsChange,
+    OptionsPatch, PartitionStatus, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
 };
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, ErrorCode, GroupAnswer,
     GroupChangeRequest, GroupOptionsRequest, GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped,
     Waiting, parse_object,
 };
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -327,7 +328,7 @@ macro_rules! to_engine {
         changing { $($(#[$_m3:meta])* $name:ident: $_t3:ty = $_d3:expr, $_v3:tt, $_w3:ident;)* }
     ) => {
         /// The options that a request names.
-        fn named(request: GroupOptionsRequest) -> OptionsPatch {
+        fn patch(request: GroupOptionsRequest) -> OptionsPatch {
             OptionsPatch {
                 $($fixed: request.$fixed,)*
                 $($optional: request.$optional.map(Some),)*
@@ -348,16 +349,24 @@ pub(crate) fn group_call(request: impl Into<GroupOptionsRequest>) -> Result<Grou
     let mut request = request.into();
     let (from, after_id) = (request.from.take(), request.after_id.take());
     let from = start(&Start { from, ts: request.ts, after_id, offset: None, with_offset: false })?;
-    Ok(GroupCall { from, options: named(request) })
+    Ok(GroupCall { from, options: patch(request) })
+}
+
+/// The name of a member, if it gave one.
+pub(crate) fn named(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The options of a group by name.
+pub(crate) fn shown_options(options: &GroupOptions) -> Map<String, Value> {
+    match serde_json::to_value(options) {
+        Ok(Value::Object(options)) => options,
+        _ => Map::new(),
+    }
 }
 
 /// A group as it is answered.
 pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
-    let options = match serde_json::to_value(&*status.options) {
-        Ok(serde_json::Value::Object(options)) => options,
-        _ => serde_json::Map::new(),
-    };
-    let named = |name: &Arc<str>| (!name.is_empty()).then(|| name.to_string());
     let members = status.members.iter().map(|member| MemberAnswer {
         member: named(&member.name),
         in_flight: member.in_flight,
@@ -386,7 +395,7 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
     GroupAnswer {
         topic: group.topic().name.to_string(),
         group: group.name().to_string(),
-        options,
+        options: shown_options(&status.options),
         filter_errors: status.filter_errors,
         lost: status.partitions.iter().map(|partition| partition.lost).sum(),
         bad_filter: status.bad_filter.as_ref().map(ToString::to_string),

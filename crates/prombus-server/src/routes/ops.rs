@@ -15,7 +15,9 @@ use axum::response::{IntoResponse, Response};
 use prombus_core::{Bounds, ReadError, TopicName, TopicState};
 use prombus_engine::groups::Group;
 use prombus_engine::{Hub, SnapshotStatus};
-use serde_json::{Value, json};
+use prombus_wire::{
+    GroupTotals, HealthAnswer, MemberTotals, OpsAnswer, OpsGroup, OpsSnapshot, OpsStore, OpsTopic,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,13 +36,13 @@ const MAX_SNAPSHOT_SAMPLES: usize = 4_096;
 
 /// Whether the process is alive.
 pub(crate) async fn healthz() -> Response {
-    json_of(StatusCode::OK, &json!({"status": "ok"}))
+    json_of(StatusCode::OK, &HealthAnswer { status: "ok".to_owned() })
 }
 
 /// Whether publishes are accepted.
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
     match app.hub()?.status().failed {
-        None => Ok(json_of(StatusCode::OK, &json!({"status": "ready"}))),
+        None => Ok(json_of(StatusCode::OK, &HealthAnswer { status: "ready".to_owned() })),
         Some(why) => Err(ApiError::unavailable(format!("the store accepts no commits: {why}"))),
     }
 }
@@ -68,15 +70,13 @@ pub(crate) async fn ops(
         let Ok(bounds) = hub.bounds(topic).await else { continue };
         let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
         let partitions = topic.config.partitions;
-        let mut shown = json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events});
-        if let (Some(config), Ok(Some((status, lag)))) =
-            (&topic.config.snapshot, snapshots_of(hub, topic).await)
-        {
-            let SnapshotStatus { pass, since, .. } = status;
-            shown["snapshot"] =
-                json!({"topic": config.topic.as_str(), "pass": pass, "since": since, "lag": lag});
-        }
-        topics.push(shown);
+        let snapshot = match (&topic.config.snapshot, snapshots_of(hub, topic).await) {
+            (Some(config), Ok(Some((SnapshotStatus { pass, since, .. }, lag)))) => {
+                Some(OpsSnapshot { topic: config.topic.to_string(), pass, since, lag })
+            }
+            _ => None,
+        };
+        topics.push(OpsTopic { topic: topic.name.to_string(), partitions, events, snapshot });
         for found in hub.groups().list(topic).await {
             let name = found.name().as_str();
             // Who administers a topic sees its groups, but for those that are kept from him.
@@ -87,17 +87,16 @@ pub(crate) async fn ops(
         }
     }
     let status = hub.status();
-    let store = json!({
-        "kind": status.kind,
-        "failed": status.failed,
-        "disk_full": status.is_full,
-        "cleaning_stuck": status.extra("reclaiming_stuck") > 0,
-        "disk_bytes": status.extra("disk_bytes"),
-        "disk_free_bytes": status.extra("disk_free_bytes"),
-    });
+    let store = OpsStore {
+        kind: status.kind.to_owned(),
+        disk_full: status.is_full,
+        cleaning_stuck: status.extra("reclaiming_stuck") > 0,
+        disk_bytes: status.extra("disk_bytes"),
+        disk_free_bytes: status.extra("disk_free_bytes"),
+        failed: status.failed,
+    };
     let projections = projections::visible_to(&caller, hub).await?;
-    let answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});
-    let answer = json_of(StatusCode::OK, &answer);
+    let answer = json_of(StatusCode::OK, &OpsAnswer { topics, groups, projections, store });
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
     // While nobody else makes one, so that those who wait for their turn hold nothing. From here on it is counted by itself.
     let room = app.memory.room_for(bytes as usize).ok_or_else(|| app.memory.refusal())?;
@@ -106,31 +105,29 @@ pub(crate) async fn ops(
 }
 
 /// A group in the answer: with its partitions while `rows` of them are left, in totals after that.
-async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Option<Value> {
+async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Option<OpsGroup> {
     tokio::task::yield_now().await;
     let whole = bounds.len() <= *rows;
     let status = if whole { groups::status_of(group).await? } else { group.outline(bounds) };
     let lag: u64 = status.partitions.iter().map(|partition| partition.lag).sum();
     if whole {
         *rows -= bounds.len();
-        let mut shown = json!(groups::shown(group, &status));
-        shown["lag"] = lag.into();
-        return Some(shown);
+        return Some(OpsGroup::Whole { group: groups::shown(group, &status), lag });
     }
     let members = status.members.iter().map(|member| {
-        let name = Some(&*member.name).filter(|name| !name.is_empty());
-        json!({"member": name, "in_flight": member.in_flight, "owns": member.partitions.len()})
+        let owns = member.partitions.len();
+        MemberTotals { member: groups::named(&member.name), in_flight: member.in_flight, owns }
     });
-    Some(json!({
-        "topic": group.topic().name.as_str(),
-        "group": group.name().as_str(),
-        "options": &*status.options,
-        "members": members.collect::<Vec<_>>(),
-        "lag": lag,
-        "in_flight": status.partitions.iter().map(|partition| partition.in_flight).sum::<u64>(),
-        "filter_errors": status.filter_errors,
-        "bad_filter": status.bad_filter.as_ref().map(ToString::to_string),
-        "truncated": true,
+    Some(OpsGroup::Totals(GroupTotals {
+        topic: group.topic().name.to_string(),
+        group: group.name().to_string(),
+        options: groups::shown_options(&status.options),
+        members: members.collect(),
+        lag,
+        in_flight: status.partitions.iter().map(|partition| partition.in_flight).sum(),
+        filter_errors: status.filter_errors,
+        bad_filter: status.bad_filter.as_ref().map(ToString::to_string),
+        truncated: true,
     }))
 }
 
