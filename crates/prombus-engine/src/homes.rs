@@ -207,7 +207,7 @@ impl Claims {
     async fn vacate(&self, home: &Arc<Home>) {
         self.leave(home);
         if let Err(error) = self.homes.release(&home.claim()).await {
-            tracing::warn!(topic = %home.topic, %error, "a topic could not be given up: others have to wait for it");
+            tracing::warn!(topic = %home.topic, %error, "failed to release a topic; other hubs have to wait until its claim expires");
         }
     }
 
@@ -231,7 +231,7 @@ impl Claims {
                 let _ = self.note(home, answer);
             }),
             Err(error) => {
-                tracing::warn!(%error, "the topics of this hub could not be renewed");
+                tracing::warn!(%error, "failed to renew the claims of this hub");
                 return (!held.is_empty()).then_some(UNAVAILABLE_PAUSE);
             }
         }

@@ -191,8 +191,8 @@ impl Shared {
             return;
         }
         match full {
-            true => tracing::error!("the disk is full: events are refused until there is room again"),
-            false => tracing::info!("there is room on the disk again"),
+            true => tracing::error!("the disk is full: refusing events until there is space again"),
+            false => tracing::info!("there is disk space again: accepting events"),
         }
     }
 
@@ -201,7 +201,7 @@ impl Shared {
         let journal = self.view().parts.iter().map(|part| part.disk_bytes()).sum::<u64>();
         let most = self.options.cleaning_room().min(journal);
         if let Err(error) = self.cleaning_disk.0.top_up(journal, most) {
-            tracing::debug!(%error, "no room can be kept back for cleaning");
+            tracing::debug!(%error, "failed to reserve disk space for cleaning");
         }
     }
 
@@ -212,10 +212,12 @@ impl Shared {
         }
         match why {
             Some(CommitError::NoRoom) => tracing::error!(
-                "the disk is so full that not even space of dead events can be given back: make room"
+                "the disk is so full that not even the space of removed events can be reclaimed: free some space"
             ),
-            Some(error) => tracing::warn!(%error, "space of dead events cannot be given back yet"),
-            None => tracing::info!("space of dead events is given back again"),
+            Some(error) => {
+                tracing::warn!(%error, "failed to reclaim the space of removed events; will retry")
+            }
+            None => tracing::info!("reclaiming the space of removed events again"),
         }
     }
 
@@ -243,7 +245,7 @@ impl Shared {
     /// Stops accepting commits; the first reason counts.
     pub fn fail(&self, reason: &str) {
         if self.failed.set(reason.to_owned()).is_ok() && reason != "the store is closed" {
-            tracing::error!(reason, "the store accepts no more commits");
+            tracing::error!(reason, "the store no longer accepts commits");
         }
     }
 }

@@ -42,7 +42,7 @@ impl Cleaning {
     async fn round(&self, patience: &mut Patience) {
         let topics = match self.hub.log.topics().await {
             Ok(topics) => topics,
-            Err(error) => return tracing::warn!(%error, "topics could not be cleaned: another try follows"),
+            Err(error) => return tracing::warn!(%error, "failed to clean topics; will retry"),
         };
         let to_clean = topics.into_iter().filter(|topic| topic.config.lets_events_go());
         for name in to_clean.map(|topic| topic.name).collect::<Vec<TopicName>>() {
@@ -50,7 +50,7 @@ impl Cleaning {
             match self.work(&name, &Task::Clean(Pace::Gentle)).await {
                 Ok(cleaned) if cleaned.events > 0 => {
                     let (events, bytes) = (cleaned.events, cleaned.bytes);
-                    tracing::debug!(topic = %name, events, bytes, "a topic was cleaned");
+                    tracing::debug!(topic = %name, events, bytes, "cleaned a topic");
                 }
                 Ok(_) => {}
                 Err(CleanError::Closing) => return,
@@ -60,7 +60,7 @@ impl Cleaning {
                     | CleanError::Home(HomesError::Elsewhere { .. }),
                 ) => {}
                 Err(error) => {
-                    tracing::warn!(topic = %name, %error, "a topic could not be cleaned: another try follows");
+                    tracing::warn!(topic = %name, %error, "failed to clean a topic; will retry");
                 }
             }
         }
@@ -76,7 +76,7 @@ impl Cleaning {
                     patience.grow();
                 }
                 let rounds = patience.left;
-                tracing::warn!(%error, rounds, "what was forgotten could not be erased: another try follows");
+                tracing::warn!(%error, rounds, "failed to erase forgotten keys from disk; will retry");
             }
         }
     }

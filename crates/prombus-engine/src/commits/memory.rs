@@ -125,7 +125,7 @@ impl Memory {
             let memory = self.clone();
             tokio::spawn(async move {
                 if let Err(error) = memory.forget_before(now_ms.saturating_sub(REMEMBER_MS)).await {
-                    tracing::warn!(%error, "receipts of old commits could not be removed");
+                    tracing::warn!(%error, "failed to remove receipts of old commits");
                 }
             });
         }

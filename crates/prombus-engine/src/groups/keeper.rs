@@ -66,7 +66,7 @@ impl Group {
             if commit {
                 if let Err(error) = self.write().await {
                     tracing::warn!(topic = %self.topic.name, group = %self.name, %error,
-                        "changes of a group could not be written: waiting calls fail, and the group continues from what is stored");
+                        "failed to store changes of a group; waiting calls fail, and the group continues from its stored state");
                     self.fail_for(error);
                 }
                 continue;
@@ -138,7 +138,7 @@ impl Group {
             Err(
                 error @ BusError::Commit(CommitError::CursorMoved { .. } | CommitError::TopicNotFound(_)),
             ) if !batch.extras.is_empty() && letters == 0 => {
-                tracing::warn!(%error, "dead letters go back without a note of it");
+                tracing::warn!(%error, "replaying dead letters without recording that they were replayed");
                 let mut batch = batch;
                 batch.extras.clear();
                 let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
@@ -180,7 +180,7 @@ impl Group {
         }
         let (refused, decided) = self.state.lock().refused(batch, self.now());
         tracing::debug!(topic = %self.topic.name, group = %self.name, changes = refused.len(),
-            "there is no room for changes of a group: they are refused");
+            "refusing changes of a group: the disk is full");
         self.durable.refuse(refused);
         self.durable.reached(decided);
         Ok(())

@@ -596,7 +596,7 @@ impl Group {
         if lost > 0 {
             tracing::warn!(
                 topic = %self.topic.name, group = %self.name, partition = lane, lost,
-                "events were gone before the group got to them"
+                "events were removed by retention before the group reached them"
             );
         }
     }

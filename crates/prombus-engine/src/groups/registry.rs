@@ -232,7 +232,7 @@ impl Groups {
             match self.load(topic, &name).await {
                 Ok(group) => groups.extend(group),
                 Err(error) => {
-                    tracing::warn!(topic = %topic.name, group = %name, %error, "a group is left out")
+                    tracing::warn!(topic = %topic.name, group = %name, %error, "skipping a group that cannot be loaded")
                 }
             }
         }

@@ -143,7 +143,7 @@ async fn compiled(hub: &ProjectionContext, name: &str, definition: &Definition) 
             Err(ProjectionError::Read(_)) => tokio::time::sleep(SWITCH_PAUSE).await,
             // It was fine for the build that stored it. The others are none the worse for it.
             Err(error) => {
-                tracing::error!(projection = name, %error, "a projection is not started");
+                tracing::error!(projection = name, %error, "failed to start a projection");
                 return Projector::Halted(error.to_string());
             }
         }
@@ -417,7 +417,7 @@ impl Actor {
             self.wait(&reason, pause, work);
             return false;
         }
-        tracing::warn!(projection = self.name, reason, "a rebuild was given up");
+        tracing::warn!(projection = self.name, reason, "abandoned a rebuild");
         work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
         // Before anyone is told that it is over.
         {
@@ -464,7 +464,7 @@ impl Actor {
     fn wait(&self, reason: &str, pause: Duration, work: &mut Work) {
         let mut now = self.shared.now.lock();
         if now.last_error.as_deref() != Some(reason) {
-            tracing::warn!(projection = self.name, reason, "a projection has to wait");
+            tracing::warn!(projection = self.name, reason, "a projection is waiting");
             now.last_error = Some(reason.to_owned());
         }
         work.resume = Some(Instant::now() + pause);

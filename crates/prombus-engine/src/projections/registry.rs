@@ -70,7 +70,7 @@ async fn follow(log: Arc<dyn EventLog>, projections: Weak<Projections>) {
         let Some(projections) = projections.upgrade() else { return };
         match projections.catch_up().await {
             Ok(()) => seen = changed,
-            Err(error) => tracing::warn!(%error, "projections cannot be followed; trying again"),
+            Err(error) => tracing::warn!(%error, "failed to watch projections; will retry"),
         }
         drop(projections);
         // Others may share the bell, and ring it all the time.
@@ -132,7 +132,7 @@ impl Projections {
                 Err(error) => halted_setup_of(&name, record, error.to_string()),
             };
             if let Some(reason) = setup.halted() {
-                tracing::error!(projection = name, reason, "a projection is not started");
+                tracing::error!(projection = name, reason, "failed to start a projection");
             }
             self.run(&name, setup, true);
         }

@@ -177,7 +177,7 @@ pub(crate) fn short_reason(reason: &str) -> String {
 /// The status of a group; `None` if it was deleted in the meantime, with the reason in the log.
 pub(crate) async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
     let left_out = |error: &GroupError| {
-        tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
+        tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out of a list: the group cannot be read");
     };
     group.status().await.inspect_err(left_out).ok()
 }

@@ -52,7 +52,7 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
         drop(view);
         stuck = Some(name);
         if shared.failed().is_none() {
-            tracing::warn!(error, "an index cannot be built yet");
+            tracing::warn!(error, "failed to build an index; will retry");
         }
         if let Err(RecvTimeoutError::Disconnected) = wake.recv_timeout(RETRY_AFTER) {
             return;
@@ -105,5 +105,5 @@ fn take_step(
 /// Logs that an index could not be built, and why.
 pub fn warn_of(state: &CollectionState, index: usize, failure: &IndexFailure) {
     let fields = state.indexes.get(index).map(|index| &index.index.fields);
-    tracing::warn!(collection = %state.name, ?fields, %failure, "an index cannot be built");
+    tracing::warn!(collection = %state.name, ?fields, %failure, "failed to build an index");
 }

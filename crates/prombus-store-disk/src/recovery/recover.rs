@@ -368,7 +368,7 @@ impl<'a> Recovery<'a> {
             Err(error) => {
                 // Without room, the hub still opens as long as memory lasts. Once tried is enough.
                 self.rows_in_memory = usize::MAX;
-                tracing::warn!(%error, "rows stay in memory, because no table can be written");
+                tracing::warn!(%error, "keeping rows in memory: failed to write a table");
                 view.rows.thaw();
             }
         }

@@ -267,7 +267,7 @@ impl Writer {
         match self.roll() {
             Ok(()) => {}
             Err(CreateError::Surely(error)) => {
-                tracing::warn!(%error, "the last part of an earlier format is gone on with");
+                tracing::warn!(%error, "continuing with the last journal part, which has an earlier format");
             }
             Err(CreateError::Perhaps(error)) => self.fail_roll(&error),
         }

@@ -16,7 +16,7 @@ pub fn share_files(settings: &mut Settings) {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit on open files cannot be raised");
+        tracing::warn!(%error, "failed to raise the limit on open files");
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let store = match settings.store {

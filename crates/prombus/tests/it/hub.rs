@@ -38,7 +38,7 @@ fn sigterm_and_sigint_end_it_with_0() {
         let mut hub = Hub::start();
         hub.signal(signal);
         assert_eq!(hub.wait().code(), Some(0));
-        hub.wait_for("ended");
+        hub.wait_for("stopped");
     }
 }
 

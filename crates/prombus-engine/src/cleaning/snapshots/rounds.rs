@@ -75,7 +75,7 @@ impl Cleaning {
         let topics = match self.hub.log.topics().await {
             Ok(topics) => topics,
             Err(error) => {
-                tracing::warn!(%error, "topics could not be listed for snapshots: another try follows");
+                tracing::warn!(%error, "failed to list topics for snapshots; will retry");
                 return (UNAVAILABLE_PAUSE, Vec::new());
             }
         };
@@ -106,7 +106,7 @@ impl Cleaning {
         match self.work(topic, &Task::Snapshot(Pace::Gentle)).await {
             Ok(done) if done.events > 0 => {
                 let (records, bytes) = (done.events, done.bytes);
-                tracing::debug!(%topic, records, bytes, "snapshots of a topic were published");
+                tracing::debug!(%topic, records, bytes, "published snapshots of a topic");
             }
             Ok(_) | Err(CleanError::Closing) => {}
             // It was deleted, or another hub does that.
@@ -115,7 +115,7 @@ impl Cleaning {
                 | CleanError::Home(HomesError::Elsewhere { .. }),
             ) => {}
             Err(error) => {
-                tracing::warn!(%topic, %error, "snapshots of a topic could not be published: another try follows");
+                tracing::warn!(%topic, %error, "failed to publish snapshots of a topic; will retry");
             }
         }
     }
