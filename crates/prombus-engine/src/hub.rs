@@ -1,4 +1,8 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
+//!
+//! There is one way in: everything that changes anything is a commit on the bus, and passes the layers that
+//! [`Hub::assemble`] puts around the log, in the order in which they stand there. A layer never reaches around the bus to a
+//! store, and whoever calls the hub never sees one. The log alone fixes the order of commits.
 
 use crate::backups::Backups;
 use crate::bus::{Bus, BusError, Layer, LogBus};
@@ -314,12 +318,14 @@ impl Hub {
             };
             // A snapshot topic that it has already was checked then, and is checked again by each pass that writes to it.
             let is_new = config.snapshot.is_some() && !keeps_snapshots;
-            let _unchanged = if is_new { Some(self.allow_snapshots(name, &config).await?) } else { None };
-            let snapshots = match is_new {
-                false => Ok(None),
-                true => snapshots::make_target(&*self.store.log, &self.new_topics, (name, &config))
-                    .await
-                    .map_err(unavailable)?,
+            let allowed = if is_new { Some(self.allow_snapshots(name, &config).await?) } else { None };
+            let snapshots = match &allowed {
+                None => Ok(None),
+                Some((_, topics)) => {
+                    let topics = (&topics[..], &*self.new_topics);
+                    let made = snapshots::make_target(&*self.store.log, topics, (name, &config)).await;
+                    made.map_err(unavailable)?
+                }
             };
             let snapshots = snapshots.map_err(BusError::BadConfig)?;
             let changes = [change].into_iter().chain(snapshots).collect();
@@ -335,12 +341,12 @@ impl Hub {
     }
 
     /// Refuses settings whose snapshots would lead back to their topic through projections. None is made or changed until
-    /// what this gives is dropped.
+    /// what this gives is dropped. Gives all topics, too.
     async fn allow_snapshots(
         &self,
         name: &TopicName,
         config: &TopicConfig,
-    ) -> Result<MutexGuard<'_, bool>, BusError> {
+    ) -> Result<(MutexGuard<'_, bool>, Vec<TopicState>), BusError> {
         self.projections.allow_snapshots(name, config).await.map_err(|error| match error {
             ProjectionError::Bad(circle) => BusError::BadConfig(circle),
             error => CommitError::Unavailable(error.to_string()).into(),

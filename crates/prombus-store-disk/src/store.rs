@@ -1,11 +1,15 @@
 //! The store: opening it, the ports, and closing it.
+//!
+//! Commits queue up in the order in which they are enqueued, and one thread writes them, so that order is fixed here and
+//! nowhere else. Reads take the view as it is and hold up nobody; what may have to come from the disk is read off the runtime.
+//! Once the writer has failed, no more commits are taken until the store is opened again; reads go on.
 
 use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::background::{builder, rewriter};
 use crate::backup::held::HeldFiles;
 use crate::disk::{Disk, RealDisk};
 use crate::handles::{self, FewHandles};
-use crate::read::read_view::ReadView;
+use crate::read::read_view::{Among, ReadView};
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
 use crate::state::rows::Rows;
@@ -197,7 +201,7 @@ impl DiskStore {
         &self.shared.options.dir
     }
 
-    fn snapshot(&self) -> ReadView {
+    fn read_view(&self) -> ReadView {
         ReadView(self.shared.view())
     }
 
@@ -224,8 +228,21 @@ impl DiskStore {
         reaches_back: impl FnOnce(&ReadView) -> bool,
         look: impl FnOnce(&ReadView) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
-        let view = self.snapshot();
+        let view = self.read_view();
         if reaches_back(&view) { beside(move || look(&view)).await } else { look(&view) }
+    }
+
+    /// Looks for a single event: at once where its index is in memory. Only what is not there is looked for in full parts,
+    /// on a thread of its own: there may be many of them, and a look into each index may be a read from the disk.
+    async fn look_up(
+        &self,
+        look: impl Fn(&ReadView, Among) -> Result<Option<Event>, ReadError> + Send + 'static,
+    ) -> Result<Option<Event>, ReadError> {
+        let view = self.read_view();
+        match look(&view, Among::Open)? {
+            None if view.has_full_parts() => beside(move || look(&view, Among::Full)).await,
+            found => Ok(found),
+        }
     }
 
     fn unavailable(&self) -> CommitError {
@@ -324,7 +341,7 @@ impl EventLog for DiskStore {
     }
 
     async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
-        self.snapshot().kept(topic, partition)
+        self.read_view().kept(topic, partition)
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
@@ -332,11 +349,13 @@ impl EventLog for DiskStore {
     }
 
     async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.snapshot().by_id(topic, id)
+        let topic = topic.clone();
+        self.look_up(move |view, among| view.by_id(&topic, id, among)).await
     }
 
     async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
-        self.snapshot().latest_by_key(topic, key)
+        let (topic, key) = (topic.clone(), key.to_owned());
+        self.look_up(move |view, among| view.latest_by_key(&topic, &key, among)).await
     }
 
     async fn previous_by_key(
@@ -345,7 +364,8 @@ impl EventLog for DiskStore {
         key: &str,
         before: (Partition, Offset),
     ) -> Result<Option<Event>, ReadError> {
-        self.snapshot().previous_by_key(topic, key, before)
+        let (topic, key) = (topic.clone(), key.to_owned());
+        self.go_back(ReadView::has_full_parts, move |view| view.previous_by_key(&topic, &key, before)).await
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {

@@ -136,15 +136,15 @@ async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Op
 
 /// The figures of every group, one group after the other. One that cannot be read now is missing from this scrape, and
 /// the others are there.
-async fn samples(hub: &Hub) -> Vec<GroupSample> {
+async fn samples(hub: &Hub, topics: &[TopicState]) -> Vec<GroupSample> {
     let mut samples = Vec::new();
-    for topic in hub.topics().await.unwrap_or_default() {
+    for topic in topics {
         tokio::task::yield_now().await;
-        let groups = hub.groups().list(&topic).await;
+        let groups = hub.groups().list(topic).await;
         if groups.is_empty() {
             continue;
         }
-        let Ok(bounds) = hub.bounds(&topic).await else { continue };
+        let Ok(bounds) = hub.bounds(topic).await else { continue };
         for group in groups {
             tokio::task::yield_now().await;
             let outline = group.outline(&bounds);
@@ -157,15 +157,14 @@ async fn samples(hub: &Hub) -> Vec<GroupSample> {
 }
 
 /// What is kept of topics that let events go, as many of them as there is room for.
-async fn kept_samples(hub: &Hub) -> Vec<KeptSample> {
+async fn kept_samples(hub: &Hub, topics: &[TopicState]) -> Vec<KeptSample> {
     let mut samples = Vec::new();
-    let topics = hub.topics().await.unwrap_or_default();
-    for topic in topics.into_iter().filter(|topic| topic.config.lets_events_go()) {
+    for topic in topics.iter().filter(|topic| topic.config.lets_events_go()) {
         tokio::task::yield_now().await;
         if samples.len() + topic.config.partitions as usize > MAX_KEPT_SAMPLES {
             continue;
         }
-        let Ok(kept) = hub.kept(&topic).await else { continue };
+        let Ok(kept) = hub.kept(topic).await else { continue };
         samples.extend((0..).zip(kept).map(|(partition, kept)| KeptSample {
             topic: topic.name.clone(),
             partition,
@@ -177,14 +176,13 @@ async fn kept_samples(hub: &Hub) -> Vec<KeptSample> {
 }
 
 /// How far snapshots are behind, of as many topics as there is room for.
-async fn snapshot_samples(hub: &Hub) -> Vec<SnapshotSample> {
+async fn snapshot_samples(hub: &Hub, topics: &[TopicState]) -> Vec<SnapshotSample> {
     let mut samples = Vec::new();
-    let topics = hub.topics().await.unwrap_or_default();
-    let topics = topics.into_iter().filter(|topic| topic.config.snapshot.is_some());
+    let topics = topics.iter().filter(|topic| topic.config.snapshot.is_some());
     for topic in topics.take(MAX_SNAPSHOT_SAMPLES) {
         tokio::task::yield_now().await;
-        if let Ok(Some((_, lag))) = snapshots_of(hub, &topic).await {
-            samples.push(SnapshotSample { topic: topic.name, lag });
+        if let Ok(Some((_, lag))) = snapshots_of(hub, topic).await {
+            samples.push(SnapshotSample { topic: topic.name.clone(), lag });
         }
     }
     samples
@@ -217,12 +215,17 @@ async fn metrics_text(app: &App) -> String {
     text.push_str(&crate::metrics::connections_text(*app.sockets.borrow(), app.memory.used()));
     if let Some(hub) = hub {
         let projections = hub.projections().list().await.unwrap_or_default();
-        text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
+        let topics = hub.topics().await.unwrap_or_default();
+        text.push_str(&crate::metrics::readers_text(
+            &samples(hub, &topics).await,
+            hub.groups().times(),
+            &projections,
+        ));
         let durations = hub.cleaning().durations();
-        text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub).await, durations));
+        text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub, &topics).await, durations));
         text.push_str(&crate::metrics::schemas_text(&violations(hub).await));
         let durations = hub.cleaning().snapshot_durations();
-        text.push_str(&crate::metrics::snapshots_text(&snapshot_samples(hub).await, durations));
+        text.push_str(&crate::metrics::snapshots_text(&snapshot_samples(hub, &topics).await, durations));
     }
     text
 }

@@ -216,6 +216,8 @@ impl<'a> Compactor<'a> {
 /// What makes the snapshot topic, where it is not there. Refuses what the hub would not let a user set.
 async fn make_target(cleaning: &Cleaning, source: &TopicState) -> Result<Option<ConfigChange>, CleanError> {
     let CleaningContext { log, new_topics, .. } = &cleaning.hub;
-    let change = super::make_target(&**log, new_topics, (&source.name, &source.config)).await?;
+    let topics = log.topics().await?;
+    let all = (&topics[..], &**new_topics);
+    let change = super::make_target(&**log, all, (&source.name, &source.config)).await?;
     change.map_err(CleanError::NoSnapshots)
 }
