@@ -1,4 +1,7 @@
 //! The gateway: its state, and its route table with the rights that each method requires.
+//!
+//! Authorization has no side doors: a method that names no rights is not in the table, and frames and streams go through
+//! the same check as requests. The gateway asks the hub and nothing behind it.
 
 use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
 use crate::error::ApiError;

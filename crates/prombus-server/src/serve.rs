@@ -1,4 +1,7 @@
 //! The accept loop: one task per connection, and a shutdown that waits for requests in flight, but not forever.
+//!
+//! Connections are counted before anything is read of them, and those that are too many are told so. A client that sends or
+//! reads nothing is dropped after a while, so that it holds nothing that others wait for, and none can keep the hub from ending.
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;

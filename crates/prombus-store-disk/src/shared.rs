@@ -1,4 +1,7 @@
 //! What the writer, the housekeeper and all readers share.
+//!
+//! The view is replaced as a whole, and only by what was flushed as its topics require, so whoever reads sees commits whole and
+//! nothing that could be lost. Waiters are woken after that. The first failure stays: it is what everybody is told from then on.
 
 use crate::disk::Disk;
 use crate::reserve::{CleaningDisk, Reserve};

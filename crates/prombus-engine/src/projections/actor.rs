@@ -1,4 +1,8 @@
 //! The task of one projection: it runs it, makes its collections anew when asked to, and puts them in place.
+//!
+//! Documents and the cursor that says how far they go move in one commit, and what was made anew takes their place in
+//! one, only where both have seen exactly the same events. All of that happens under the home of the topic: where another hub
+//! has it, the task waits, and what it knew is looked up again. Commands are heard between commits, never in one.
 
 use super::batch::Projector;
 use super::registry::hold::Hold;

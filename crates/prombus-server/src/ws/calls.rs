@@ -1,4 +1,8 @@
 //! The calls of a connection that are in flight: publishes, subscriptions, acks, and a pull for each subscription.
+//!
+//! Publishes and commits are enqueued one after another, in the order of their frames; everything else may end in any order.
+//! What a subscription has in flight ends with it, and its leases go back when the connection is gone. Nothing here waits for
+//! the socket: a client that does not read holds a few answers at most.
 
 use super::acks::{Settled, Settling};
 use super::frames::Corr;

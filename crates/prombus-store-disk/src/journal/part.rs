@@ -1,4 +1,8 @@
 //! A part of the journal: a file of batches, and the index of its events.
+//!
+//! The index is in memory while the part is written, and on the disk once it is full; it is in the place of the other only
+//! when it is durable. A hash only locates an event: whoever looks one up compares the event itself. A part that was
+//! replaced is there for as long as somebody holds it.
 
 use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
 use crate::index::active::ActiveIndex;

@@ -1,4 +1,8 @@
 //! Opening a data folder: the newest checkpoint, then everything in the journal after it.
+//!
+//! A torn tail is cut off, damage is not: what is bad below a point that was flushed ends the open with its place, and
+//! nothing is changed. Only files that nobody can need are removed: `.tmp` files, tables that no checkpoint refers to, and
+//! parts that a commit has replaced. Names that are found are synced before anything is built on them.
 
 use crate::backup::settle;
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full, remove_if_there};

@@ -1,4 +1,7 @@
 //! Replaying the journal: what each batch changed, and where its events are.
+//!
+//! What was committed is not judged again: no limit or rule applies here, only what the journal says. Every item is checked
+//! against its checksum, and the offsets of a partition follow each other; anything else is a bad batch.
 
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
