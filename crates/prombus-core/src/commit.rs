@@ -369,8 +369,8 @@ pub enum ConfigChange {
     },
     /// Gives up the events of a partition below an offset.
     Trim {
-        /// The topic.
-        topic: TopicName,
+        /// The incarnation of the topic that was read.
+        topic: TopicRef,
         /// The partition.
         partition: Partition,
         /// The first offset that is kept; lower than the present first, or higher than next, is clamped.

@@ -276,10 +276,13 @@ fn configure(to: &mut impl Staging, change: &ConfigChange, limits: CommitLimits)
             to.delete_topic(name)
         }
         ConfigChange::Trim { topic, partition, before, loss } => {
-            let topic = existing(to, topic)?;
-            match to.bounds(topic, *partition).trimmed(*before) {
-                Some(first) => to.trim((&topic.pinned(), *partition), first, *loss),
-                None => Ok(()),
+            let there = existing(to, &topic.name)?;
+            match to.bounds(there, *partition).trimmed(*before) {
+                Some(first) if topic.incarnation.is_none_or(|number| number == there.number) => {
+                    to.trim((&there.pinned(), *partition), first, *loss)
+                }
+                // What was read is gone, by itself or with its topic.
+                _ => Ok(()),
             }
         }
         ConfigChange::Discard { topic, partition, offsets, loss } => {

@@ -171,6 +171,7 @@ macro_rules! log_exact_conformance {
             an_id_is_remembered_though_its_event_is_trimmed
             a_trim_comes_before_the_events_of_its_commit
             a_trim_is_of_the_topic_that_is_there
+            a_trim_of_a_topic_that_was_replaced_trims_nothing
             an_expectation_is_about_what_is_kept
             what_was_committed_is_not_waited_for
             a_waiter_wakes_for_the_next_commit

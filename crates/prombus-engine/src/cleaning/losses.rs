@@ -97,7 +97,7 @@ impl Losses {
             counted.add(Counted { events: trimmed_events, bytes: trimmed.bytes });
             counted.add(Counted { events: single.len() as u64, bytes });
             if let Some(before) = before {
-                let topic = topic.name.clone();
+                let topic = topic.pinned();
                 changes.push(ConfigChange::Trim { topic, partition, before, loss: trimmed });
             }
             if !single.is_empty() {

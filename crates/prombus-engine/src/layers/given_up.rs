@@ -94,7 +94,7 @@ impl Bus for GivenUpBus {
 /// What a change gives up, if it does.
 fn given_up_by(change: &ConfigChange) -> Option<GivenUpEvents> {
     let (topic, partition, single) = match change {
-        ConfigChange::Trim { topic, partition, .. } => (topic, partition, None),
+        ConfigChange::Trim { topic, partition, .. } => (&topic.name, partition, None),
         ConfigChange::Discard { topic, partition, offsets, .. } => {
             (&topic.name, partition, Some(offsets.clone()))
         }

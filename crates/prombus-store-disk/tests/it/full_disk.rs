@@ -193,7 +193,7 @@ async fn mostly_dead(disk: &SimDisk, room: u64) -> Arc<DiskStore> {
 /// Removes the first events of the topic that has nearly all of them.
 async fn give_up(store: &DiskStore, events: u64) {
     let (partition, loss) = (Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
-    let trim = ConfigChange::Trim { topic: name("other"), partition, before: Offset(events), loss };
+    let trim = ConfigChange::Trim { topic: (&name("other")).into(), partition, before: Offset(events), loss };
     commit(store, Commit { config: vec![trim], ..Commit::default() }).await.unwrap();
 }
 

@@ -47,7 +47,9 @@ async fn give_up(store: &DiskStore, round: u64, expected: &Expected) -> Result<V
         _ => expected.keys().copied().filter(|offset| offset % 5 != round % 5).collect(),
     };
     let change = match (round % 4, offsets.last()) {
-        (3, Some(last)) => ConfigChange::Trim { topic, partition, before: Offset(last + 1), loss },
+        (3, Some(last)) => {
+            ConfigChange::Trim { topic: (&topic).into(), partition, before: Offset(last + 1), loss }
+        }
         _ => {
             let offsets = Arc::new(offsets.iter().copied().map(Offset).collect());
             ConfigChange::Discard { topic: (&topic).into(), partition, offsets, loss }
@@ -179,7 +181,7 @@ async fn dead_parts_are_rewritten_and_the_rest_stays() {
     ids_are_recognised(&store, n, "after a restart").await;
     // When everything is given up, almost everything is given back.
     let trim = ConfigChange::Trim {
-        topic: topic(),
+        topic: (&topic()).into(),
         partition: Partition(0),
         before: Offset(u64::MAX),
         loss: Loss::default(),
@@ -247,7 +249,7 @@ async fn parts_that_are_dead_as_a_whole_are_dropped_and_not_rewritten() {
         // The hub makes the ids of these, so nothing has to be remembered of them.
         published(&store, (0..EVENTS).map(|i| 3 * (n + i))).await.unwrap();
         n += EVENTS;
-        let (topic, partition) = (topic(), Partition(0));
+        let (topic, partition) = ((&topic()).into(), Partition(0));
         let trim = ConfigChange::Trim { topic, partition, before: Offset(n), loss: Loss::default() };
         store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
         assert!(n < 100_000, "the first part is never dropped");
@@ -269,7 +271,7 @@ async fn an_index_without_its_part_is_told_of_and_removed() {
         index = Some(disk.bytes(&path)).filter(|bytes| !bytes.is_empty()).unwrap_or(index);
         published(&store, n..n + 1).await.unwrap();
         n += 1;
-        let (topic, partition) = (topic(), Partition(0));
+        let (topic, partition) = ((&topic()).into(), Partition(0));
         let trim = ConfigChange::Trim { topic, partition, before: Offset(n), loss: Loss::default() };
         store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
         assert!(n < 100_000, "the first part is never dropped");
@@ -294,7 +296,7 @@ fn is_there(disk: &SimDisk, path: &std::path::Path) -> bool {
 }
 
 async fn trim_all(store: &DiskStore) {
-    let (topic, partition) = (topic(), Partition(0));
+    let (topic, partition) = ((&topic()).into(), Partition(0));
     let trim = ConfigChange::Trim { topic, partition, before: Offset(u64::MAX), loss: Loss::default() };
     store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
 }

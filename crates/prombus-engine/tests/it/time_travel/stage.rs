@@ -95,7 +95,7 @@ impl Stage {
 
     /// Gives up what is below an offset.
     pub async fn trim_of(&self, topic: &TopicName, (partition, before): (u32, u64), horizon_ts: u64) {
-        let (topic, partition, before) = (topic.clone(), Partition(partition), Offset(before));
+        let (topic, partition, before) = (topic.into(), Partition(partition), Offset(before));
         let loss = Loss { bytes: 0, horizon_ts: Some(horizon_ts) };
         self.change(ConfigChange::Trim { topic, partition, before, loss }).await;
     }
