@@ -1,0 +1,7 @@
+//! Tests of the MongoDB store, on a replica set of three members that `cargo xtask test` starts for all of them
+//! (`cargo xtask mongo` for a single command). Each test has a database of its own.
+
+mod conformance;
+mod homes;
+mod model;
+mod support;
