@@ -10,8 +10,7 @@ use parking_lot::RwLock;
 use prombus_core::collection::IndexState;
 use prombus_core::staging::{self, Staging};
 use prombus_core::{
-    CollectionState, Commit, CommitError, Document, Partition, Placer, ReadError, Receipt,
-    TopicName,
+    CollectionState, Commit, CommitError, Document, Partition, Placer, ReadError, Receipt, TopicName,
 };
 use prombus_rows::{IndexStep, RowRange, Rows, RowsIter, StepLimits};
 use std::sync::Arc;
@@ -174,7 +173,7 @@ pub fn stage(shared: &Shared, facts: &Facts, jobs: &[Job], placer: &Placer) -> S
         staged.changes = before;
         match taken {
             true => {
-                staged.rests_on_facts |= changes.is_empty() || has_duplicate(&outcome);
+                staged.rests_on_facts |= rests_on_facts(&outcome, &changes);
                 staged.taken += u64::from(!matches!(outcome, Outcome::Horizon(_)));
                 staged.changes.add(changes);
             }
@@ -185,9 +184,13 @@ pub fn stage(shared: &Shared, facts: &Facts, jobs: &[Job], placer: &Placer) -> S
     staged
 }
 
-fn has_duplicate(outcome: &Outcome) -> bool {
+/// Whether an answer is right only if what is known is still so, though nothing is written that would tell.
+fn rests_on_facts(outcome: &Outcome, changes: &Changes) -> bool {
     match outcome {
-        Outcome::Commit(Ok(receipt)) => receipt.events.iter().any(|event| event.duplicate),
+        Outcome::Commit(Ok(receipt)) => {
+            changes.is_empty() || receipt.events.iter().any(|event| event.duplicate)
+        }
+        // A horizon that was there once is there for good.
         _ => false,
     }
 }

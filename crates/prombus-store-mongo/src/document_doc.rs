@@ -91,4 +91,3 @@ pub fn mongo_indexes(state: &CollectionState, wanted: impl Fn(usize) -> bool) ->
         .map(|prefix| doc! { "key": { row_path(&prefix): 1 }, "name": row_field(&prefix) })
         .collect()
 }
-

@@ -82,7 +82,7 @@ pub struct Facts {
     pub latest: HashMap<(TopicName, String), Latest>,
     pub holders: HashMap<Bytes, Vec<String>>,
     pub step: Option<Vec<Document>>,
-    pub published: HashMap<(u32, Partition), Vec<Published>>,
+    pub published: HashMap<(u32, Partition), HashMap<u64, Option<Published>>>,
     /// Whether some of this is from before the transaction.
     is_cached: bool,
     /// Behind a lock, because it is noted by whoever only looks.
@@ -180,9 +180,15 @@ impl Facts {
         self.need(self.step.as_deref(), need).unwrap_or_default()
     }
 
-    pub fn given_up(&self, topic: u32, partition: Partition, offsets: impl FnOnce() -> Vec<u64>) -> &[Published] {
-        let known = self.published.get(&(topic, partition)).map(Vec::as_slice);
-        self.need(known, || Need::Published(topic, partition, offsets())).unwrap_or_default()
+    /// What events are to be remembered by that are given up, of those that are there.
+    pub fn given_up(&self, topic: u32, partition: Partition, offsets: &[u64]) -> Vec<Published> {
+        let known = self.published.get(&(topic, partition));
+        let look = |offset: &u64| known.and_then(|known| known.get(offset));
+        let missing: Vec<u64> = offsets.iter().filter(|offset| look(offset).is_none()).copied().collect();
+        if !missing.is_empty() {
+            self.needs.lock().insert(Need::Published(topic, partition, missing));
+        }
+        offsets.iter().filter_map(|offset| *look(offset)?).collect()
     }
 
     /// Whether a collection was there before the commits that are staged.

@@ -64,7 +64,8 @@ impl MongoRows<'_> {
         };
         let documents = self.names.documents(self.state.number);
         let mut session = self.session.borrow_mut();
-        let find = documents.find(filter).sort(sort.clone()).hint(mongodb::options::Hint::Keys(ascending(&sort)));
+        let find =
+            documents.find(filter).sort(sort.clone()).hint(mongodb::options::Hint::Keys(ascending(&sort)));
         let mut wanted = document_doc::exact_fields();
         wanted.insert(format!("{OWN}.rows"), 1);
         let find = find.projection(wanted).batch_size(BATCH).session(&mut *session);
@@ -105,13 +106,19 @@ impl MongoRows<'_> {
     fn documents(&self, range: &RowRange, reverse: bool) -> Result<RowsIter<'_>, ReadError> {
         let prefix = prombus_rows::document_prefix(self.state.number);
         let mut bounds = BsonDocument::new();
-        if let Some(from) = range.start.strip_prefix(&prefix[..]).and_then(|key| std::str::from_utf8(key).ok()) {
+        if let Some(from) =
+            range.start.strip_prefix(&prefix[..]).and_then(|key| std::str::from_utf8(key).ok())
+        {
             bounds.insert("$gte", from);
         }
         if let Some(to) = range.end.strip_prefix(&prefix[..]).and_then(|key| std::str::from_utf8(key).ok()) {
             bounds.insert("$lt", to);
         }
-        let bounds = if bounds.is_empty() { doc! {} } else { doc! { "_id": bounds } };
+        let bounds = if bounds.is_empty() {
+            doc! {}
+        } else {
+            doc! { "_id": bounds }
+        };
         let mut cursor = self.open(bounds, doc! { "_id": if reverse { -1 } else { 1 } })?;
         let range = range.clone();
         Ok(Box::new(std::iter::from_fn(move || {

@@ -167,14 +167,9 @@ impl CollectionHead {
         let index = |(index, known): (&prombus_core::collection::Index, &Bson)| {
             let known = known.as_document()?;
             let progress: Progress = serde_json::from_str(known.get_str("progress").ok()?).ok()?;
-            Some(IndexState {
-                index: index.clone(),
-                number: known.get_i64("number").ok()? as u64,
-                progress,
-            })
+            Some(IndexState { index: index.clone(), number: known.get_i64("number").ok()? as u64, progress })
         };
-        let indexes: Vec<IndexState> =
-            config.indexes.iter().zip(known).map(index).collect::<Option<_>>()?;
+        let indexes: Vec<IndexState> = config.indexes.iter().zip(known).map(index).collect::<Option<_>>()?;
         let state = CollectionState {
             name: document.get_str("_id").ok()?.into(),
             number: u32::try_from(document.get_i64("number").ok()?).ok()?,

@@ -22,10 +22,13 @@ use mongodb::options::{
 use prombus_core::homes::Residence;
 use prombus_core::{Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, HubId, Sequence, TopicName};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+/// So often a hub says that it is alive within its time to live.
+const BEATS: u64 = 5;
 /// How often something is tried that meets others.
 const TRIES: u32 = 60;
 /// How long to wait before a stream is opened again that could not be.
@@ -53,19 +56,25 @@ pub enum HomesTime {
     Shared(Arc<dyn Clock>),
 }
 
-/// Homes as one hub sees them.
+/// Homes as one hub sees them. Where the time is the database's, it beats by itself.
 pub struct MongoHomes {
-    shared: Arc<Shared>,
-    options: HomesOptions,
+    hub: Arc<Hub>,
     /// The changes that were heard of.
     version: Arc<watch::Sender<u64>>,
-    task: AbortHandle,
+    tasks: Vec<AbortHandle>,
 }
 
 impl Drop for MongoHomes {
     fn drop(&mut self) {
-        self.task.abort();
+        self.tasks.iter().for_each(AbortHandle::abort);
     }
+}
+
+/// One hub, and how it reaches the others.
+pub(crate) struct Hub {
+    shared: Arc<Shared>,
+    options: HomesOptions,
+    has_left: AtomicBool,
 }
 
 fn unavailable(error: mongodb::error::Error) -> HomesError {
@@ -105,18 +114,49 @@ impl MongoHomes {
     pub(crate) async fn join(shared: Arc<Shared>, options: HomesOptions) -> Result<Self, HomesError> {
         let version = Arc::new(watch::Sender::new(0));
         let stream = open(&shared).await.map_err(unavailable)?;
-        let task = tokio::spawn(follow(shared.clone(), version.clone(), stream)).abort_handle();
-        let homes = Self { shared, options, version, task };
-        homes.act(Act::Come).await?;
+        let hears = tokio::spawn(follow(shared.clone(), version.clone(), stream)).abort_handle();
+        let is_real = matches!(options.time, HomesTime::Database);
+        let hub = Arc::new(Hub { shared, options, has_left: AtomicBool::new(false) });
+        let mut homes = Self { hub: hub.clone(), version, tasks: vec![hears] };
+        hub.act(Act::Come).await?;
+        if is_real {
+            homes.tasks.push(tokio::spawn(beat(hub)).abort_handle());
+        }
         Ok(homes)
     }
 
     /// The hub goes: what it has is free at once.
     pub async fn leave(&self) -> Result<(), HomesError> {
+        self.hub.leave().await
+    }
+
+    pub(crate) fn hub(&self) -> Arc<Hub> {
+        self.hub.clone()
+    }
+}
+
+/// Says again and again that a hub is alive.
+async fn beat(hub: Arc<Hub>) {
+    let pause = Duration::from_millis(hub.options.ttl_ms / BEATS);
+    loop {
+        tokio::time::sleep(pause).await;
+        if hub.has_left.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(error) = hub.act(Act::Come).await {
+            tracing::warn!(%error, "the database does not hear that this hub is alive");
+        }
+    }
+}
+
+impl Hub {
+    pub(crate) async fn leave(&self) -> Result<(), HomesError> {
+        self.has_left.store(true, Ordering::Release);
         let hub = &*self.options.hub.0;
         let names = &self.shared.names;
         names.hubs().delete_one(doc! { "_id": hub }).await.map_err(unavailable)?;
-        names.claims().update_many(doc! { "hub": hub }, doc! { "$set": { "hub": null } }).await.map_err(unavailable)?;
+        let free = doc! { "$set": { "hub": null } };
+        names.claims().update_many(doc! { "hub": hub }, free).await.map_err(unavailable)?;
         self.bump().await
     }
 
@@ -342,41 +382,41 @@ async fn follow(shared: Arc<Shared>, to: Arc<watch::Sender<u64>>, mut stream: Ch
 #[async_trait]
 impl Homes for MongoHomes {
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
-        let asked = self.shared.clock.steady_ms();
-        match self.act(Act::Claim(&request)).await? {
+        let asked = self.hub.shared.clock.steady_ms();
+        match self.hub.act(Act::Claim(&request)).await? {
             Acted::Claimed(epoch, from) => {
                 if let Some(from) = from
-                    && let Err(error) = self.end_sessions(&from).await
+                    && let Err(error) = self.hub.end_sessions(&from).await
                 {
                     tracing::warn!(hub = %from, error = %text(&error), "the sessions of a hub that is gone cannot be ended");
                 }
-                Ok(Claim { topic: request.topic, epoch, until: self.until(asked) })
+                Ok(Claim { topic: request.topic, epoch, until: self.hub.until(asked) })
             }
             Acted::Held(_) | Acted::Done => Err(HomesError::Lost(request.topic)),
         }
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
-        let asked = self.shared.clock.steady_ms();
-        let Acted::Held(held) = self.act(Act::Renew(claims)).await? else { return Ok(Vec::new()) };
+        let asked = self.hub.shared.clock.steady_ms();
+        let Acted::Held(held) = self.hub.act(Act::Renew(claims)).await? else { return Ok(Vec::new()) };
         let renewed = |(claim, held): (&Claim, bool)| match held {
-            true => Ok(Claim { until: self.until(asked), ..claim.clone() }),
+            true => Ok(Claim { until: self.hub.until(asked), ..claim.clone() }),
             false => Err(HomesError::Lost(claim.topic.clone())),
         };
         Ok(claims.iter().zip(held).map(renewed).collect())
     }
 
     async fn release(&self, claim: &Claim) -> Result<(), HomesError> {
-        self.act(Act::Release(claim)).await.map(drop)
+        self.hub.act(Act::Release(claim)).await.map(drop)
     }
 
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
-        let names = &self.shared.names;
+        let names = &self.hub.shared.names;
         let pipeline = [
             doc! { "$match": { "_id": topic.as_str() } },
             doc! { "$lookup": { "from": names.name("hubs"), "localField": "hub", "foreignField": "_id", "as": "at" } },
             doc! { "$unwind": "$at" },
-            doc! { "$match": { "$expr": self.is_alive("$at.beat") } },
+            doc! { "$match": { "$expr": self.hub.is_alive("$at.beat") } },
         ];
         let claims = names.claims();
         let find = claims.aggregate(pipeline).read_concern(ReadConcern::majority());
@@ -386,12 +426,14 @@ impl Homes for MongoHomes {
         }
         let claim = found.deserialize_current().map_err(unavailable)?;
         let (hub, epoch) = (claim.get_str("hub").ok(), claim.get_i64("epoch").ok());
-        Ok(hub.zip(epoch).map(|(hub, epoch)| Residence { hub: HubId(hub.into()), epoch: Epoch(epoch as u64) }))
+        Ok(hub
+            .zip(epoch)
+            .map(|(hub, epoch)| Residence { hub: HubId(hub.into()), epoch: Epoch(epoch as u64) }))
     }
 
     async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
-        let hubs = self.shared.names.hubs();
-        let find = hubs.find(doc! { "$expr": self.is_alive("$beat") }).sort(doc! { "_id": 1 });
+        let hubs = self.hub.shared.names.hubs();
+        let find = hubs.find(doc! { "$expr": self.hub.is_alive("$beat") }).sort(doc! { "_id": 1 });
         let mut found = find.read_concern(ReadConcern::majority()).await.map_err(unavailable)?;
         let mut alive = Vec::new();
         while found.advance().await.map_err(unavailable)? {
@@ -404,7 +446,7 @@ impl Homes for MongoHomes {
     async fn changed(&self, after: Sequence) -> Sequence {
         let mut heard = self.version.subscribe();
         // What was changed before this was called, whether it was heard of yet or not.
-        if let Ok(now) = self.stored_version().await
+        if let Ok(now) = self.hub.stored_version().await
             && now > after.0
         {
             return Sequence(now);

@@ -57,9 +57,10 @@ impl Loader<'_> {
                     facts.step = Some(self.step(collection, after).await?);
                 }
                 Need::Published(topic, partition, offsets) => {
-                    let at = (topic, partition);
                     let found = self.given_up(topic, partition, &offsets).await?;
-                    facts.published.insert(at, found);
+                    let known = facts.published.entry((topic, partition)).or_default();
+                    known.extend(offsets.into_iter().map(|offset| (offset, None)));
+                    known.extend(found.into_iter().map(|one| (one.first.offset.0, Some(one))));
                 }
             }
         }
@@ -206,7 +207,8 @@ impl Loader<'_> {
                 let keys: Vec<Bson> = ids.iter().map(|id| event_id::id_bson(*id)).collect();
                 let gone: Vec<Bson> = ids.iter().map(|id| event_doc::gone_key(topic, *id)).collect();
                 let (start, end) = topic_range(topic);
-                let own = doc! { "id": { "$in": &keys }, "own_id": true, "_id": { "$gte": start, "$lte": end } };
+                let own =
+                    doc! { "id": { "$in": &keys }, "own_id": true, "_id": { "$gte": start, "$lte": end } };
                 if !places.is_empty() {
                     let made = doc! { "_id": { "$in": places } };
                     for one in self.published(made).await? {

@@ -2,11 +2,11 @@
 
 use crate::event_doc;
 use crate::event_id::{self, At};
+use crate::facts::CursorId;
 use crate::failure::unreadable;
 use crate::head::Head;
 use crate::load::{cursor, cursor_key, topic_range};
 use crate::names::Names;
-use crate::facts::CursorId;
 use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::options::FindOptions;
 use mongodb::{ClientSession, SessionCursor};
@@ -205,7 +205,12 @@ impl<'a> Snapshot<'a> {
     }
 
     /// The last kept event of a key before a place, or of all.
-    async fn before(&mut self, head: &Head, key: &str, mut at: Option<At>) -> Result<Option<Event>, ReadError> {
+    async fn before(
+        &mut self,
+        head: &Head,
+        key: &str,
+        mut at: Option<At>,
+    ) -> Result<Option<Event>, ReadError> {
         loop {
             let filter = of_key_before(head.number(), key, at);
             let mut cursor = self.events(filter, page_options(-1, 1, 1)).await?;
@@ -288,4 +293,3 @@ fn page_options(order: i32, batch: u32, limit: i64) -> FindOptions {
         .projection(event_doc::exact_fields())
         .build()
 }
-

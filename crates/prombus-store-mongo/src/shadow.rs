@@ -36,7 +36,7 @@ pub fn of_fields(json: &Json, taken: &[&str]) -> (Vec<(CString, RawBson)>, bool)
 
 /// A name that MongoDB takes without seeing an operator in it.
 fn field_name(name: &str) -> Option<CString> {
-    match name.starts_with('$') {
+    match name.is_empty() || name.starts_with('$') {
         true => None,
         false => CString::try_from(name).ok(),
     }

@@ -45,7 +45,9 @@ impl<'a> Stage<'a> {
     pub fn part(&self, topic: &TopicState, partition: Partition) -> Part {
         let at = (topic.number.0, partition.0);
         let staged = self.changes.parts.get(&at).or_else(|| self.before.parts.get(&at));
-        staged.copied().unwrap_or_else(|| self.old(topic).map_or(Part::default(), |old| old.part(partition.0)))
+        staged
+            .copied()
+            .unwrap_or_else(|| self.old(topic).map_or(Part::default(), |old| old.part(partition.0)))
     }
 
     pub fn put_part(&mut self, topic: &TopicState, partition: Partition, part: Part) {
@@ -182,13 +184,11 @@ impl Staging for Stage<'_> {
         within.add_within(offsets, bounds.first, bounds.next);
         // Their ids go on being recognised.
         if self.old(&topic).is_some() {
-            let all = || within.iter().map(|offset| offset.0).collect();
-            let gone = self.facts.given_up(topic.number.0, partition, all);
+            let all: Vec<u64> = within.iter().map(|offset| offset.0).collect();
+            let gone = self.facts.given_up(topic.number.0, partition, &all);
             let recorded_ts = self.now_ms.saturating_sub(topic.config.dedupe_window_ms);
-            let remembered = gone.iter().filter(|gone| gone.recorded_ts >= recorded_ts);
-            let remembered: Vec<_> =
-                remembered.map(|gone| ((topic.number.0, gone.first.id), *gone)).collect();
-            self.changes.remembered.extend(remembered);
+            let remembered = gone.into_iter().filter(|gone| gone.recorded_ts >= recorded_ts);
+            self.changes.remembered.extend(remembered.map(|gone| ((topic.number.0, gone.first.id), gone)));
         }
         self.changes.given_up.push(GivenUp {
             topic: topic.number.0,

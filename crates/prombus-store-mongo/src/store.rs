@@ -5,7 +5,7 @@ use crate::document_doc;
 use crate::failure::unreadable;
 use crate::find;
 use crate::head::{CollectionHead, Head};
-use crate::homes::{HomesOptions, MongoHomes};
+use crate::homes::{HomesOptions, Hub, MongoHomes};
 use crate::keeping;
 use crate::open::{self, MongoOptions, OpenError};
 use crate::reads::{Snapshot, damaged};
@@ -17,10 +17,12 @@ use async_trait::async_trait;
 use mongodb::ClientSession;
 use mongodb::bson::doc;
 use mongodb::options::ReadConcern;
+use parking_lot::Mutex;
 use prombus_core::{
     CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document, Documents, Event,
-    EventLog, Find, Found, HeldCopy, HistoryRequest, HomesError, Kept, Offset, Page, Partition, ReadError, ReadRequest,
-    ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest, Watched,
+    EventLog, Find, Found, HeldCopy, HistoryRequest, HomesError, Kept, Offset, Page, Partition, ReadError,
+    ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest,
+    Watched,
 };
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -33,6 +35,8 @@ pub struct MongoStore {
     jobs: mpsc::Sender<Job>,
     /// What goes on beside commits. The writer ends by itself.
     tasks: Vec<AbortHandle>,
+    /// Whoever takes part by this store, and leaves with it.
+    hubs: Mutex<Vec<Arc<Hub>>>,
 }
 
 const CLOSED: &str = "the store is closed";
@@ -57,12 +61,14 @@ impl MongoStore {
             tokio::spawn(keeping::sweep(shared.clone())).abort_handle(),
             tokio::spawn(keeping::keep_collections(shared.clone(), jobs.clone())).abort_handle(),
         ];
-        Ok(Arc::new(Self { shared, jobs, tasks }))
+        Ok(Arc::new(Self { shared, jobs, tasks, hubs: Mutex::default() }))
     }
 
     /// The hub takes part among those that use the same database.
     pub async fn join(&self, options: HomesOptions) -> Result<MongoHomes, HomesError> {
-        MongoHomes::join(self.shared.clone(), options).await
+        let homes = MongoHomes::join(self.shared.clone(), options).await?;
+        self.hubs.lock().push(homes.hub());
+        Ok(homes)
     }
 
     async fn snapshot(&self) -> Result<Snapshot<'_>, ReadError> {
@@ -201,6 +207,12 @@ impl EventLog for MongoStore {
             let _ = answered.await;
         }
         self.tasks.iter().for_each(AbortHandle::abort);
+        let hubs = std::mem::take(&mut *self.hubs.lock());
+        for hub in hubs {
+            if let Err(error) = hub.leave().await {
+                tracing::warn!(%error, "others will miss this hub only after its time");
+            }
+        }
     }
 }
 
@@ -222,7 +234,8 @@ impl Documents for MongoStore {
         let filter = after.map_or(doc! {}, |after| doc! { "_id": { "$gt": after } });
         let documents = self.shared.names.documents(state.number);
         let find = documents.find(filter).sort(doc! { "_id": 1 });
-        let find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX)).projection(document_doc::exact_fields());
+        let find =
+            find.limit(i64::try_from(limit).unwrap_or(i64::MAX)).projection(document_doc::exact_fields());
         let mut found = find.session(&mut session).await.map_err(unreadable)?;
         let mut all = Vec::new();
         while found.advance(&mut session).await.map_err(unreadable)? {
@@ -256,6 +269,8 @@ impl Documents for MongoStore {
 #[async_trait]
 impl Copies for MongoStore {
     async fn hold(&self) -> Result<Arc<dyn HeldCopy>, CopyError> {
-        Err(CopyError::NoFiles("it is in MongoDB; back the database up with mongodump or by snapshots of its members"))
+        Err(CopyError::NoFiles(
+            "it is in MongoDB; back the database up with mongodump or by snapshots of its members",
+        ))
     }
 }

@@ -14,6 +14,7 @@ use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::{Acknowledgment, ReadConcern, UpdateModifications, WriteConcern};
 use prombus_core::{Clock, Offset, Partition, ReadError};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// How many events are deleted at a time.
 const EVENTS_AT_ONCE: u64 = 1_000;
@@ -108,7 +109,9 @@ impl Sweeper {
         let number = i64::from(topic);
         let cursors = doc! { "_id": { "$gte": { "topic": number }, "$lt": { "topic": number + 1 } } };
         self.names.cursors().delete_many(cursors).await.map_err(unreadable)?;
-        self.names.ids().delete_many(doc! { "topic": number }).await.map_err(unreadable)?;
+        let (first, last) = [Uuid::nil(), Uuid::max()].map(|id| event_doc::gone_key(topic, id)).into();
+        let ids = doc! { "_id": { "$gte": first, "$lte": last } };
+        self.names.ids().delete_many(ids).await.map_err(unreadable)?;
         Ok(())
     }
 
@@ -150,7 +153,8 @@ impl Sweeper {
             let key = event_doc::gone_key(topic, published.first.id);
             let mut gone = event_doc::gone(&published);
             gone.insert("topic", i64::from(topic));
-            let is_later = doc! { "$gt": [published.recorded_ts as i64, { "$ifNull": ["$recorded_ts", -1_i64] }] };
+            let is_later =
+                doc! { "$gt": [published.recorded_ts as i64, { "$ifNull": ["$recorded_ts", -1_i64] }] };
             let expires = doc! { "expires": { "$add": ["$$NOW", kept_ms] } };
             let new = doc! { "$mergeObjects": [{ "$literal": { "_id": key.clone() } }, { "$literal": gone }, expires] };
             let stages = vec![doc! { "$replaceWith": { "$cond": [is_later, new, "$$ROOT"] } }];

@@ -69,7 +69,12 @@ impl Writing<'_> {
         if must_match.is_some_and(|wanted| wanted != matched) { Err(Failure::Conflict) } else { Ok(()) }
     }
 
-    async fn update(&mut self, collection: &str, updates: Vec<Bson>, must_match: bool) -> Result<(), Failure> {
+    async fn update(
+        &mut self,
+        collection: &str,
+        updates: Vec<Bson>,
+        must_match: bool,
+    ) -> Result<(), Failure> {
         let count = updates.len();
         if count == 0 {
             return Ok(());
@@ -78,12 +83,7 @@ impl Writing<'_> {
     }
 
     /// Adds an update, and sends what there is where it would become too large.
-    async fn add(
-        &mut self,
-        collection: &str,
-        to: &mut Updates,
-        update: BsonDocument,
-    ) -> Result<(), Failure> {
+    async fn add(&mut self, collection: &str, to: &mut Updates, update: BsonDocument) -> Result<(), Failure> {
         let bytes = serialize_to_vec(&update).map_or(0, |bytes| bytes.len());
         if to.bytes + bytes > COMMAND_BYTES || to.updates.len() == COMMAND_CHANGES {
             self.update(collection, std::mem::take(&mut to.updates), false).await?;
@@ -218,7 +218,10 @@ impl Writing<'_> {
                         let keys = some.iter().map(|offset| event_id::key(topic, (partition, *offset)));
                         let keys: Vec<Bson> = keys.collect();
                         let events = self.names.events();
-                        events.delete_many(doc! { "_id": { "$in": keys } }).session(&mut *self.session).await?;
+                        events
+                            .delete_many(doc! { "_id": { "$in": keys } })
+                            .session(&mut *self.session)
+                            .await?;
                     }
                 }
             }
@@ -262,8 +265,12 @@ impl Writing<'_> {
     }
 
     async fn documents(&mut self) -> Result<(), Failure> {
-        let states: BTreeMap<u32, &Arc<str>> =
-            self.changes.collections.iter().filter_map(|(name, state)| Some((state.as_ref()?.number, name))).collect();
+        let states: BTreeMap<u32, &Arc<str>> = self
+            .changes
+            .collections
+            .iter()
+            .filter_map(|(name, state)| Some((state.as_ref()?.number, name)))
+            .collect();
         let mut by_collection: BTreeMap<u32, (Updates, Vec<Bson>)> = BTreeMap::new();
         for ((number, key), document) in &self.changes.documents {
             let state = states.get(number).and_then(|name| self.changes.collections[*name].as_ref());

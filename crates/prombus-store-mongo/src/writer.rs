@@ -14,7 +14,7 @@ use crate::write::Writing;
 use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::error::{TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT};
-use mongodb::options::{Acknowledgment, ReadConcern, SelectionCriteria, ReadPreference, WriteConcern};
+use mongodb::options::{Acknowledgment, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
 use prombus_core::collection::IndexState;
 use prombus_core::{CollectionState, CommitError, Placer, Sequence};
 use std::collections::{HashSet, VecDeque};

@@ -18,7 +18,9 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 pub fn set() -> String {
     match std::env::var(VARIABLE) {
         Ok(url) => url,
-        Err(_) => panic!("{VARIABLE} is not set: run `cargo xtask test`, or `cargo xtask mongo cargo test ...`"),
+        Err(_) => {
+            panic!("{VARIABLE} is not set: run `cargo xtask test`, or `cargo xtask mongo cargo test ...`")
+        }
     }
 }
 
