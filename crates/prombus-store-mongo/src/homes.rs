@@ -281,14 +281,15 @@ impl Hub {
             Some(hub) if hub == me && Epoch(epoch) > *above => return Ok(Acted::Claimed(Epoch(epoch), None)),
             Some(hub) if hub != me => {
                 let hubs = names.hubs();
-                // Writing to it meets its next beat, if that comes in the same moment.
-                let fence = hubs.find_one_and_update(doc! { "_id": hub }, doc! { "$inc": { "lost": 1_i64 } });
-                let other = fence.session(&mut *session).await?;
+                let other = hubs.find_one(doc! { "_id": hub }).session(&mut *session).await?;
                 let beat = other.as_ref().and_then(|other| other.get_i64("beat").ok());
                 if beat.is_some_and(|beat| now - beat < self.ttl()) {
                     let hub = HubId(hub.into());
                     return Err(Trouble::Refused(HomesError::Elsewhere { topic: topic.clone(), hub }));
                 }
+                // This meets its next beat, if that comes in the same moment.
+                let fence = hubs.update_one(doc! { "_id": hub }, doc! { "$inc": { "lost": 1_i64 } });
+                fence.session(&mut *session).await?;
                 from = Some(HubId(hub.into()));
             }
             _ => {}

@@ -63,14 +63,16 @@ fn heed(shared: &Shared, change: &Document) {
     let of = change.get_document("ns").ok().and_then(|ns| ns.get_str("coll").ok());
     let (Some(name), Some(of)) = (name, of) else { return };
     let mut touched = Touched::default();
-    let is_appended = change.get_str("operationType").is_ok_and(|kind| kind == "update");
+    let is_update = change.get_str("operationType").is_ok_and(|kind| kind == "update");
     if of == shared.names.name("collections") {
         shared.cache.write().collections.remove(name);
         touched.wrote_to(name);
-        shared.has_index.notify_one();
+        if !is_update {
+            shared.has_index.notify_one();
+        }
     } else if let Ok(topic) = TopicName::parse(name) {
         shared.cache.write().heads.remove(&topic);
-        match is_appended {
+        match is_update {
             true => touched.appended_to(&topic),
             false => touched.changed(&topic),
         }

@@ -149,7 +149,7 @@ impl Writing<'_> {
             match (before, self.changes.collection(self.facts, name)) {
                 (None, Some(head)) => inserts.push(Bson::Document(head.to_document())),
                 (Some(before), Some(head)) => {
-                    let update = doc! { "q": which(before), "u": head.to_document() };
+                    let update = doc! { "q": which(before), "u": collection_update(before, &head) };
                     updates.push(Bson::Document(update));
                 }
                 (Some(before), None) => {
@@ -307,5 +307,18 @@ impl Writing<'_> {
             self.add(&documents, &mut updates, doc! { "q": { "_id": key }, "u": { "$set": set } }).await?;
         }
         self.update(&documents, updates.updates, false).await
+    }
+}
+
+/// Where only documents were written, no more is changed: the stream of changes tells that from other changes.
+fn collection_update(before: &CollectionHead, head: &CollectionHead) -> BsonDocument {
+    let (old, new) = (&before.state, &head.state);
+    let is_same = (old.number, old.revision, &old.indexes) == (new.number, new.revision, &new.indexes);
+    match is_same {
+        true => {
+            let (documents, bytes) = (new.documents as i64, new.bytes as i64);
+            doc! { "$set": { "rev": head.rev, "documents": documents, "bytes": bytes } }
+        }
+        false => head.to_document(),
     }
 }

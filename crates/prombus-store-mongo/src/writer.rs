@@ -352,7 +352,12 @@ impl Writer {
         {
             self.shared.has_trash.notify_one();
         }
-        if !changes.collections.is_empty() {
+        // What was only written to needs nothing.
+        let is_known = |state: &CollectionState| {
+            let before = facts.collections.get(&state.name).and_then(Option::as_ref);
+            before.is_some_and(|before| before.state.number == state.number) && state.building().is_none()
+        };
+        if !changes.collections.values().all(|state| state.as_ref().is_some_and(is_known)) {
             self.shared.has_index.notify_one();
         }
         let first = self.shared.tell(taken, &changes.touched);

@@ -57,6 +57,7 @@ const TESTKIT_PARTS: &[&str] = &[
 const TOOL_PARTS: &[&str] = &[
     "prombus-core",
     "prombus-store-disk",
+    "prombus-store-mongo",
     "prombus-engine",
     "prombus-server",
     "prombus-client",
