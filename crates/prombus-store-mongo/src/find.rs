@@ -198,8 +198,7 @@ impl Rows for MongoRows<'_> {
 /// What holds in MongoDB for every document that meets the conditions. Others may meet it, too: its comparisons reach into
 /// arrays, and its numbers are rounded.
 fn surely(conditions: &[Condition]) -> BsonDocument {
-    let all: Vec<Bson> =
-        conditions.iter().filter_map(one).map(|condition| Bson::Document(condition)).collect();
+    let all: Vec<Bson> = conditions.iter().filter_map(one).map(Bson::Document).collect();
     if all.is_empty() {
         return doc! {};
     }
@@ -210,8 +209,7 @@ fn surely(conditions: &[Condition]) -> BsonDocument {
 fn one(condition: &Condition) -> Option<BsonDocument> {
     let path = plain_path(&condition.field)?;
     let any = |operands: &[Operand], make: &dyn Fn(&Value) -> Option<Bson>| {
-        let values: Option<Vec<Bson>> =
-            operands.iter().flat_map(Operand::values).map(|value| make(value)).collect();
+        let values: Option<Vec<Bson>> = operands.iter().flat_map(Operand::values).map(make).collect();
         values.filter(|values| !values.is_empty())
     };
     let ordering = |operand: &Operand, with: &str| {

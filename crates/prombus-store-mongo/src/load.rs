@@ -3,7 +3,7 @@
 use crate::document_doc::{self, VALUES, row_path, row_text};
 use crate::event_doc::{self, Published};
 use crate::event_id::{self, At};
-use crate::facts::{CursorId, Facts, Latest, Need};
+use crate::facts::{CursorId, Facts, Need};
 use crate::failure::Failure;
 use crate::head::{CATALOG, Catalog, CollectionHead, Head};
 use crate::names::Names;
@@ -253,7 +253,7 @@ impl Loader<'_> {
             self.heads(facts, vec![topic.clone()]).await?;
         }
         let head = facts.heads.get(&topic).cloned().flatten();
-        let known = facts.latest.entry((topic, key.clone())).or_insert_with(Latest::default);
+        let known = facts.latest.entry((topic, key.clone())).or_default();
         let Some(head) = head else {
             known.is_all = true;
             return Ok(());

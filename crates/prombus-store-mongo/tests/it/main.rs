@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod conformance;
+mod database;
 mod homes;
 mod model;
+mod several;
 mod support;
