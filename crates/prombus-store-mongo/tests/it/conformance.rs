@@ -24,7 +24,8 @@ mod state {
 
 async fn copies() -> Arc<dyn Copies> {
     let clock = Arc::new(prombus_core::ManualClock::at(0));
-    crate::support::open(&crate::support::Fresh::new().await, &clock).await
+    let fresh = Box::leak(Box::new(crate::support::Fresh::new().await));
+    crate::support::open(fresh, &clock).await
 }
 
 prombus_testkit::no_copies_conformance!(copies);

@@ -15,7 +15,9 @@ async fn hub(store: &MongoStore, name: &str, clock: &Arc<ManualClock>) -> Arc<Mo
 
 async fn two() -> HomesSubject {
     let clock = Arc::new(ManualClock::at(1_754_683_200_000));
-    let store = open(&Fresh::new().await, &clock).await;
+    // Nothing keeps it for the length of the test, so it stays until the set ends.
+    let fresh = Box::leak(Box::new(Fresh::new().await));
+    let store = open(fresh, &clock).await;
     let (one, other) = (hub(&store, "one", &clock).await, hub(&store, "other", &clock).await);
     HomesSubject { one, other, clock, ttl_ms: TTL_MS }
 }
