@@ -55,7 +55,7 @@ impl MongoStore {
         // Before anything is read, so that nothing that comes after it is missed.
         let changes = watch::open(&shared).await?;
         let (jobs, queue) = mpsc::channel(QUEUE);
-        tokio::spawn(Writer::new(shared.clone(), queue).run());
+        tokio::spawn(Writer::new(shared.clone(), queue).await?.run());
         let tasks = vec![
             tokio::spawn(watch::follow(shared.clone(), changes)).abort_handle(),
             tokio::spawn(keeping::sweep(shared.clone())).abort_handle(),

@@ -84,9 +84,12 @@ impl From<mongodb::error::Error> for Trouble {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, jobs: mpsc::Receiver<Job>) -> Self {
+    /// Its first session is known before it is used, so that whoever takes over can end it.
+    pub async fn new(shared: Arc<Shared>, jobs: mpsc::Receiver<Job>) -> mongodb::error::Result<Self> {
+        let session = shared.names.db().client().start_session().await?;
+        shared.is_own(session.id());
         let (waiting, made) = (VecDeque::new(), HashSet::new());
-        Self { shared, jobs, waiting, session: None, placer: Placer::default(), made }
+        Ok(Self { shared, jobs, waiting, session: Some(session), placer: Placer::default(), made })
     }
 
     /// Works until it is closed, or nobody can ask for anything any more.
