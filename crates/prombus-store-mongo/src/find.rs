@@ -231,8 +231,12 @@ fn one(condition: &Condition) -> Option<BsonDocument> {
 
 /// The path as MongoDB has it, where it means the same.
 fn plain_path(field: &FieldPath) -> Option<String> {
-    let is_plain = |name: &String| !name.is_empty() && !name.contains(['.', '\0']) && !name.starts_with('$');
-    field.segments().iter().all(is_plain).then(|| field.segments().join("."))
+    let is_odd = |name: &String| {
+        // `+1` and `01` are places in an array here, and names there.
+        let is_odd_place = name.parse::<usize>().is_ok_and(|place| place.to_string() != *name);
+        name.is_empty() || name.contains(['.', '\0']) || name.starts_with('$') || is_odd_place
+    };
+    (!field.segments().iter().any(is_odd)).then(|| field.segments().join("."))
 }
 
 fn equal(value: &Value) -> Option<Bson> {
@@ -275,6 +279,7 @@ mod tests {
         for unsure in [
             condition("a", Test::Ne(Operand::text("x"))),
             condition("a\\.b", Test::Eq(Operand::text("x"))),
+            condition("a.01", Test::Eq(Operand::text("x"))),
             condition("a", Test::Eq(Operand::text("[1]"))),
             condition("a", Test::Gt(Operand::value(1.5.into()))),
         ] {
