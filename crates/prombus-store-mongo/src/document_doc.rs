@@ -85,7 +85,11 @@ pub fn of_bson(bson: &RawDocument) -> Option<Document> {
 pub fn mongo_indexes(state: &CollectionState, wanted: impl Fn(usize) -> bool) -> Vec<BsonDocument> {
     let by_time = prombus_rows::index_prefix(state.number, None);
     let kept = state.indexes.iter().enumerate().filter(|(n, index)| index.is_kept() && wanted(*n));
-    let own = kept.map(|(_, index)| prombus_rows::index_prefix(state.number, Some(index)));
+    let mut own: Vec<Vec<u8>> =
+        kept.map(|(_, index)| prombus_rows::index_prefix(state.number, Some(index))).collect();
+    // Two of the same fields, one of them unique, have the same rows.
+    own.sort_unstable();
+    own.dedup();
     std::iter::once(by_time)
         .chain(own)
         .map(|prefix| doc! { "key": { row_path(&prefix): 1 }, "name": row_field(&prefix) })

@@ -19,8 +19,8 @@ pub enum Failure {
 /// Codes by which MongoDB says that a transaction has met another one: a write conflict, a lock that is taken, a
 /// transaction or snapshot that is no more, a key that another one has taken.
 const CONFLICTS: [i32; 8] = [112, 24, 251, 246, 239, 225, 267, 11000];
-/// A document, a command or a transaction that is too large.
-const TOO_LARGE: [i32; 4] = [10334, 17280, 17420, 257];
+/// A document, a command or a transaction that is too large, for MongoDB or for its cache.
+const TOO_LARGE: [i32; 6] = [10334, 17280, 17420, 257, 314, 388];
 
 /// The code of an error that the database has answered.
 pub fn code(error: &Error) -> Option<i32> {

@@ -85,7 +85,7 @@ fn start(mongod: &Path, data: &Path, n: usize) -> Result<Member, String> {
     let mut command = Command::new(mongod);
     command
         .args(["--replSet", NAME, "--bind_ip", "127.0.0.1", "--quiet", "--port", &port.to_string()])
-        .args(["--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "512"])
+        .args(["--wiredTigerCacheSizeGB", "1", "--oplogSize", "512"])
         .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
         .arg("--logpath")
         .arg(data.join(format!("member{n}.log")))
