@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
+/// How often to look for what nobody has told of.
+const LOOK: Duration = Duration::from_secs(5);
 /// How long to wait before something is tried again that could not be done.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -50,7 +52,8 @@ pub async fn keep_collections(shared: Arc<Shared>, jobs: mpsc::Sender<Job>) {
     let mut settled = HashMap::new();
     loop {
         match round(&shared, &jobs, &mut settled).await {
-            Ok(true) => shared.has_index.notified().await,
+            // It may be another hub that has left something half made, without a word.
+            Ok(true) => drop(tokio::time::timeout(LOOK, shared.has_index.notified()).await),
             Ok(false) => return,
             Err(error) => {
                 tracing::warn!(%error, "indexes and views of collections cannot be made now");
