@@ -139,6 +139,7 @@ impl MongoHomes {
 async fn beat(hub: Arc<Hub>) {
     let pause = Duration::from_millis(hub.options.ttl_ms / BEATS);
     loop {
+        // It is time that has to pass.
         tokio::time::sleep(pause).await;
         if hub.has_left.load(Ordering::Acquire) {
             return;
@@ -199,6 +200,7 @@ impl Hub {
             match failure {
                 Failure::Conflict if tries < TRIES => {
                     let longest = Duration::from_micros(500 << tries.min(6));
+                    // Those who have met do not meet again.
                     tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
                 }
                 Failure::Down(why) => return Err(HomesError::Unavailable(why)),
@@ -371,6 +373,7 @@ async fn follow(shared: Arc<Shared>, to: Arc<watch::Sender<u64>>, mut stream: Ch
         stream = loop {
             match open(&shared).await {
                 Ok(stream) => break stream,
+                // There is nothing that would tell when the database is back.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         };

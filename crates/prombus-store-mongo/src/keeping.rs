@@ -27,6 +27,7 @@ pub async fn sweep(shared: Arc<Shared>) {
     loop {
         if let Err(error) = sweeper.sweep().await {
             tracing::warn!(%error, "what was given up cannot be deleted now");
+            // There is nothing that would tell when it can be done.
             tokio::time::sleep(PAUSE).await;
             continue;
         }
@@ -57,6 +58,7 @@ pub async fn keep_collections(shared: Arc<Shared>, jobs: mpsc::Sender<Job>) {
             Ok(false) => return,
             Err(error) => {
                 tracing::warn!(%error, "indexes and views of collections cannot be made now");
+                // There is nothing that would tell when it can be done.
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -45,6 +45,7 @@ pub async fn follow(shared: Arc<Shared>, mut stream: ChangeStream<Document>) {
         stream = loop {
             match open(&shared).await {
                 Ok(stream) => break stream,
+                // There is nothing that would tell when the database is back.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
         };

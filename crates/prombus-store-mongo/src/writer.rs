@@ -414,5 +414,6 @@ async fn commit(session: &mut ClientSession, wait: Duration) -> Result<(), Troub
 /// Waits a while, longer from try to try, and each time another while, so that those who have met do not meet again.
 async fn pause(tries: u32) {
     let longest = LONGEST_PAUSE.min(Duration::from_micros(500 << tries.min(10)));
+    // Whoever was met is to be through.
     tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
 }

@@ -65,6 +65,7 @@ async fn alone(homes: &MongoHomes, hub: &HubId) -> Result<(), String> {
                 "hub {other} uses this database, and this build takes one hub at a time: stop that one first"
             ));
         }
+        // That a hub is dead is told by nothing but its silence.
         tokio::time::sleep(LOOK).await;
     }
 }

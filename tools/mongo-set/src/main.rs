@@ -152,6 +152,7 @@ async fn until(
         match attempt().await {
             Ok(answer) => return Ok(answer),
             Err(why) if begun.elapsed() > READY => return Err(why),
+            // A member that starts tells nobody.
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
