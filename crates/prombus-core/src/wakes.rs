@@ -61,12 +61,28 @@ impl Touched {
         self.appended_to(topic);
     }
 
+    /// Whatever anybody may wait for: it is not known what has changed.
+    pub fn everything() -> Self {
+        Self { topics: true, bells: [u64::MAX; BELLS / WORD] }
+    }
+
+    /// With all that others have touched, too.
+    pub fn add(&mut self, others: &Self) {
+        self.topics |= others.topics;
+        self.bells.iter_mut().zip(others.bells).for_each(|(mine, theirs)| *mine |= theirs);
+    }
+
+    /// Documents of a collection are written or deleted.
+    pub fn wrote_to(&mut self, collection: &str) {
+        self.ring(bell_of_collection(collection));
+    }
+
     /// Documents are written or deleted.
     pub fn wrote(&mut self, documents: &[DocumentWrite]) {
         // Neighbours mostly go to the same collection.
         for together in documents.chunk_by(|one, next| one.collection == next.collection) {
             if let Some(write) = together.first() {
-                self.ring(bell_of_collection(&write.collection));
+                self.wrote_to(&write.collection);
             }
         }
     }
@@ -218,7 +234,6 @@ mod tests {
 
     #[test]
     fn every_bell_can_be_rung() {
-        let touched = Touched { topics: false, bells: [u64::MAX; BELLS / WORD] };
-        assert!(touched.rung().eq(0..BELLS));
+        assert!(Touched::everything().rung().eq(0..BELLS));
     }
 }

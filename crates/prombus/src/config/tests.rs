@@ -135,12 +135,6 @@ fn a_topic_without_quotes_is_explained() {
 }
 
 #[test]
-fn what_comes_later_is_refused_and_not_ignored() {
-    let (_, what) = problem("[store]\nurl = \"mongodb://x\"");
-    assert!(what.contains("in this build yet"), "{what}");
-}
-
-#[test]
 fn schemas_follow_each_other_by_a_rule_that_is_known() {
     let folder = |text: &str| ConfigFile::parse(text).unwrap().schemas.folder().unwrap();
     assert_eq!(folder("[schemas]\ncompat = \"full\""), None);
@@ -208,6 +202,7 @@ fn wrong_types_and_values_are_told_with_their_line() {
         ("[log]\nlevel = \"loud\"", None),
         ("[log]\nlevel = 3", Some(2)),
         ("[store]\ndata = \"d\"\nmemory = true", None),
+        ("[store]\ndata = \"d\"\nurl = \"mongodb://h/db\"", None),
         ("[store]\nclean_every_ms = 0", None),
         ("[topics.a]\nretention_ms = 1\nretention_days = 1", Some(1)),
         ("[limits]\nevent_bytes = 9000000", None),
