@@ -89,8 +89,9 @@ impl Shared {
             counts: Counts::default(),
             has_trash: Notify::new(),
             has_index: Notify::new(),
-            wakes: Wakes::new(0),
-            sequence: Mutex::new(0),
+            // What is there already is visible, and nobody waits for it.
+            wakes: Wakes::new(1),
+            sequence: Mutex::new(1),
             own_sessions: Mutex::default(),
         }
     }
