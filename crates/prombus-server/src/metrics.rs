@@ -5,7 +5,7 @@ use parking_lot::RwLock;
 use prombus_core::histogram::BOUNDS_US;
 use prombus_core::{Histogram, Receipt, StoreStatus, TopicName};
 use prombus_engine::groups::{Group, GroupStatus, GroupTimes};
-use prombus_engine::projections::ProjectionStatus;
+use prombus_engine::projections::ProjectionFigures;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -236,7 +236,7 @@ const DEAD_LETTERED: &str = "events_dead_lettered_total";
 pub(crate) fn readers_text(
     groups: &[GroupSample],
     times: &GroupTimes,
-    projections: &[ProjectionStatus],
+    projections: &[ProjectionFigures],
 ) -> String {
     let mut text = Text(String::new());
     for (at, (name, kind, help)) in GROUP_FAMILIES.into_iter().enumerate() {
@@ -247,7 +247,7 @@ pub(crate) fn readers_text(
         }
         if name == DEAD_LETTERED {
             for status in projections {
-                let labels = [("topic", status.definition.topic.as_str()), ("projection", &status.name)];
+                let labels = [("topic", status.topic.as_str()), ("projection", &status.name)];
                 text.sample(name, &labels, status.errors);
             }
         }

@@ -11,8 +11,8 @@ use super::batch::{Code, Projector};
 use super::runner::ProjectionContext;
 use super::stored::{self, Record, cursor_key, shadow};
 use super::{
-    DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionPartition,
-    ProjectionState, ProjectionStatus, RebuildStatus,
+    DEFAULT_RETRIES, Definition, MAX_WAIT, MinOffset, Plan, Project, ProjectionError, ProjectionFigures,
+    ProjectionPartition, ProjectionState, ProjectionStatus, RebuildStatus,
 };
 use crate::collections::{CollectionSettings, check_indexes};
 use crate::retry::Tries;
@@ -217,6 +217,10 @@ impl Projections {
         definition: Definition,
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
         check_name(name)?;
+        // One that an earlier build has stored may be larger.
+        if self.record(name).is_none_or(|before| before.definition != definition) {
+            definition.check_size()?;
+        }
         let plan = Plan::compile_in_turn(name, &definition).await?;
         if definition.normalize
             && let Some(topic) = self.hub.log.topic(&definition.topic).await?
@@ -426,17 +430,24 @@ impl Projections {
         }
     }
 
-    /// How all projections are doing, by name.
-    pub async fn list(&self) -> Result<Vec<ProjectionStatus>, ProjectionError> {
-        let names: Vec<String> = self.running.lock().keys().cloned().collect();
-        let mut all = Vec::with_capacity(names.len());
-        for name in names {
-            match self.status(&name).await {
-                Ok(status) => all.push(status),
-                // It was deleted meanwhile.
-                Err(ProjectionError::NotFound(_)) => {}
-                Err(error) => return Err(error),
-            }
+    /// The names of all projections, in order. What each is may be much, so it is asked for one by one.
+    pub fn names(&self) -> Vec<String> {
+        self.running.lock().keys().cloned().collect()
+    }
+
+    /// The figures of all projections, by name.
+    pub async fn figures(&self) -> Result<Vec<ProjectionFigures>, ProjectionError> {
+        let mut all = Vec::new();
+        for name in self.names() {
+            let known = self.running.lock().get(&name).map(|handle| {
+                let topic = handle.record.borrow().definition.topic.clone();
+                let errors = handle.shared.now.lock().errors;
+                (topic, errors, handle.shared.positions.borrow().clone())
+            });
+            // It may have been deleted meanwhile.
+            let Some((topic, errors, positions)) = known else { continue };
+            let lag = lag_of(&self.partitions(&topic, &name, false, &positions).await?);
+            all.push(ProjectionFigures { name, topic, errors, lag });
         }
         Ok(all)
     }

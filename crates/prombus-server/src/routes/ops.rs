@@ -13,15 +13,21 @@ use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::{Bounds, ReadError, TopicName, TopicState};
-use prombus_engine::groups::Group;
+use prombus_engine::groups::{Group, GroupStatus};
 use prombus_engine::{Hub, SnapshotStatus};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many partitions of groups are shown one by one in an answer, which is more than any one group can have. Groups for
-/// which no room is left are shown in totals.
+/// So many rows are told of groups, and so many of projections: of their partitions and members, and of what is long as many
+/// as it would take. Those for which no room is left are shown in totals. Any one is shown whole where it is the first.
 const MAX_ROWS: usize = 4_096;
+
+/// What a row takes, about.
+const ROW_BYTES: usize = 128;
+
+/// So many groups are shown in totals; more are only counted.
+const MAX_TOTALS: usize = 1_000;
 
 /// So many partitions have metrics of their own, of topics that let events go.
 const MAX_KEPT_SAMPLES: usize = 4_096;
@@ -61,7 +67,7 @@ pub(crate) async fn ops(
         let ask = Ask { action: Action::Admin, topic: name, group: None };
         topic.as_ref().is_none_or(|topic| topic == name) && caller.may(ask)
     };
-    let (mut topics, mut groups, mut rows) = (Vec::new(), Vec::new(), MAX_ROWS);
+    let (mut topics, mut groups) = (Vec::new(), Groups::default());
     for topic in hub.topics().await?.iter().filter(is_shown) {
         // Each topic and each group is some work that waits for nothing; others must have their turn.
         tokio::task::yield_now().await;
@@ -82,7 +88,7 @@ pub(crate) async fn ops(
             // Who administers a topic sees its groups, but for those that are kept from him.
             let ask = Ask { action: Action::Subscribe, topic: topic.name.as_str(), group: Some(name) };
             if group.as_ref().is_none_or(|group| group == name) && !caller.is_denied(ask) {
-                groups.extend(group_in(&found, &bounds, &mut rows).await);
+                groups.add(&found, &bounds).await;
             }
         }
     }
@@ -95,8 +101,13 @@ pub(crate) async fn ops(
         "disk_bytes": status.extra("disk_bytes"),
         "disk_free_bytes": status.extra("disk_free_bytes"),
     });
-    let projections = projections::visible_to(&caller, hub).await?;
-    let answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});
+    let answer = json!({
+        "topics": topics,
+        "groups": groups.shown,
+        "groups_left_out": groups.left_out,
+        "projections": projections_in(hub, &caller).await?,
+        "store": store,
+    });
     let answer = json_of(StatusCode::OK, &answer);
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
     // While nobody else makes one, so that those who wait for their turn hold nothing. From here on it is counted by itself.
@@ -105,33 +116,96 @@ pub(crate) async fn ops(
     Ok(answer)
 }
 
-/// A group in the answer: with its partitions while `rows` of them are left, in totals after that.
-async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Option<Value> {
-    tokio::task::yield_now().await;
-    let whole = bounds.len() <= *rows;
-    let status = if whole { groups::status_of(group).await? } else { group.outline(bounds) };
-    let lag: u64 = status.partitions.iter().map(|partition| partition.lag).sum();
-    if whole {
-        *rows -= bounds.len();
-        let mut shown = json!(groups::shown(group, &status));
-        shown["lag"] = lag.into();
-        return Some(shown);
+/// How many rows are left.
+struct Rows(usize);
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self(MAX_ROWS)
     }
-    let members = status.members.iter().map(|member| {
-        let name = Some(&*member.name).filter(|name| !name.is_empty());
-        json!({"member": name, "in_flight": member.in_flight, "owns": member.partitions.len()})
-    });
-    Some(json!({
+}
+
+impl Rows {
+    /// Takes so many, and what the bytes take, if there is room for all of them.
+    fn take(&mut self, rows: usize, bytes: usize) -> bool {
+        let rows = rows + bytes / ROW_BYTES;
+        let fits = rows <= self.0 || self.0 == MAX_ROWS;
+        if fits {
+            self.0 = self.0.saturating_sub(rows);
+        }
+        fits
+    }
+}
+
+/// The groups in the answer.
+#[derive(Default)]
+struct Groups {
+    shown: Vec<Value>,
+    rows: Rows,
+    /// How many are shown in totals.
+    totals: usize,
+    left_out: usize,
+}
+
+impl Groups {
+    async fn add(&mut self, group: &Arc<Group>, bounds: &[Bounds]) {
+        tokio::task::yield_now().await;
+        let outline = group.outline(bounds);
+        let filter = outline.options.filter.as_ref().map_or(0, |filter| filter.len());
+        if self.rows.take(bounds.len() + outline.members.len(), filter) {
+            let Some(status) = groups::status_of(group).await else { return };
+            let lag: u64 = status.partitions.iter().map(|partition| partition.lag).sum();
+            let mut shown = json!(groups::shown(group, &status));
+            shown["lag"] = lag.into();
+            self.shown.push(shown);
+        } else if self.totals < MAX_TOTALS {
+            self.totals += 1;
+            self.shown.push(totals(group, &outline));
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
+fn totals(group: &Group, outline: &GroupStatus) -> Value {
+    let mut options = json!(&*outline.options);
+    if let Some(options) = options.as_object_mut() {
+        // It may be long.
+        options.remove("filter");
+    }
+    json!({
         "topic": group.topic().name.as_str(),
         "group": group.name().as_str(),
-        "options": &*status.options,
-        "members": members.collect::<Vec<_>>(),
-        "lag": lag,
-        "in_flight": status.partitions.iter().map(|partition| partition.in_flight).sum::<u64>(),
-        "filter_errors": status.filter_errors,
-        "bad_filter": status.bad_filter.as_ref().map(ToString::to_string),
+        "options": options,
+        "member_count": outline.members.len(),
+        "lag": outline.partitions.iter().map(|partition| partition.lag).sum::<u64>(),
+        "in_flight": outline.partitions.iter().map(|partition| partition.in_flight).sum::<u64>(),
+        "filter_errors": outline.filter_errors,
+        "bad_filter": outline.bad_filter.as_ref().map(|why| clipped(&why.to_string())),
         "truncated": true,
-    }))
+    })
+}
+
+/// What says enough of a message that may quote what is long.
+fn clipped(message: &str) -> String {
+    message.chars().take(ROW_BYTES).collect()
+}
+
+/// The projections in the answer.
+async fn projections_in(hub: &Hub, caller: &Caller) -> Result<Vec<Value>, ApiError> {
+    let (mut shown, mut rows) = (Vec::new(), Rows::default());
+    for name in hub.projections().names() {
+        tokio::task::yield_now().await;
+        let Some(mut projection) = projections::visible_to(caller, hub, &name).await? else { continue };
+        let definition = projection.definition.to_string().len();
+        if !rows.take(projection.partitions.len(), definition) {
+            projection.definition = Value::Null;
+            projection.partitions = Vec::new();
+            projection.truncated = true;
+        }
+        shown.push(json!(projection));
+    }
+    Ok(shown)
 }
 
 /// The figures of every group, one group after the other. One that cannot be read now is missing from this scrape, and
@@ -216,7 +290,7 @@ async fn metrics_text(app: &App) -> String {
     let mut text = app.metrics.text(app.options.version, store.as_ref());
     text.push_str(&crate::metrics::connections_text(*app.sockets.borrow(), app.memory.used()));
     if let Some(hub) = hub {
-        let projections = hub.projections().list().await.unwrap_or_default();
+        let projections = hub.projections().figures().await.unwrap_or_default();
         text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
         let durations = hub.cleaning().durations();
         text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub).await, durations));
@@ -229,9 +303,16 @@ async fn metrics_text(app: &App) -> String {
 
 /// How many events violated the schema of each topic that has one.
 async fn violations(hub: &Hub) -> BTreeMap<TopicName, u64> {
-    let topics = hub.schemas().list().await.unwrap_or_default();
-    let names = topics.into_iter().map(|(topic, _)| topic).take(MAX_SCHEMA_SAMPLES);
-    let mut counts: BTreeMap<TopicName, u64> = names.map(|topic| (topic, 0)).collect();
+    let mut counts = BTreeMap::new();
+    for topic in hub.topics().await.unwrap_or_default() {
+        tokio::task::yield_now().await;
+        if counts.len() == MAX_SCHEMA_SAMPLES {
+            break;
+        }
+        if hub.schemas().head(&topic.name).await.is_ok() {
+            counts.insert(topic.name, 0);
+        }
+    }
     counts.extend(hub.schemas().violations());
     counts
 }

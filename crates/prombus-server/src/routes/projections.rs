@@ -6,18 +6,21 @@ use crate::body::{json_body, parse_optional};
 use crate::definition::Fields;
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media::JSON;
 use crate::params::NoParams;
 use crate::path::PathNames;
+use crate::pieces::{self, Array};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use prombus_core::TopicName;
 use prombus_engine::Hub;
 use prombus_engine::projections::{
     Definition, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus, RebuildStatus,
 };
-use prombus_wire::{ProjectionAnswer, ProjectionsAnswer, RebuildAnswer, RebuildRequest};
+use prombus_wire::{ProjectionAnswer, RebuildAnswer, RebuildRequest};
 
 /// A projection as it is answered.
 pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
@@ -53,6 +56,7 @@ pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
         last_error: status.last_error.clone(),
         rebuild: status.rebuild.as_ref().map(rebuild),
         rebuild_error: status.rebuild_error.clone(),
+        truncated: false,
     }
 }
 
@@ -88,11 +92,19 @@ fn admin(name: &str) -> Ask<'_> {
     Ask { action: Action::Admin, topic: name, group: None }
 }
 
-/// The projections that a caller may see: those whose topics it may administer.
-pub(crate) async fn visible_to(caller: &Caller, hub: &Hub) -> Result<Vec<ProjectionAnswer>, ApiError> {
-    let all = hub.projections().list().await?;
-    let visible = all.iter().filter(|status| caller.may(admin(status.definition.topic.as_str())));
-    Ok(visible.map(|status| shown_to(caller, status)).collect())
+/// A projection as a caller may see it, if it is there and the caller administers its topic.
+pub(crate) async fn visible_to(
+    caller: &Caller,
+    hub: &Hub,
+    name: &str,
+) -> Result<Option<ProjectionAnswer>, ApiError> {
+    match hub.projections().get(name).await {
+        Ok(status) if caller.may(admin(status.definition.topic.as_str())) => {
+            Ok(Some(shown_to(caller, &status)))
+        }
+        Ok(_) | Err(ProjectionError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Deleting a projection requires `admin` on everything it uses.
@@ -112,8 +124,17 @@ pub(crate) async fn list(
     Extension(caller): Extension<Caller>,
     _: NoParams,
 ) -> Result<Response, ApiError> {
-    let projections = visible_to(&caller, app.hub()?).await?;
-    Ok(json_of(StatusCode::OK, &ProjectionsAnswer { projections }))
+    let hub = app.hub()?.clone();
+    let asking = caller.clone();
+    // Each has its definition: together that may be far more than is worth holding.
+    let shown = futures::stream::iter(hub.projections().names()).filter_map(move |name| {
+        let (caller, hub) = (asking.clone(), hub.clone());
+        async move {
+            let answer = visible_to(&caller, &hub, &name).await.transpose()?;
+            Some(answer.and_then(|answer| Ok(serde_json::to_vec(&answer)?)))
+        }
+    });
+    pieces::answer(Array::new("projections", shown.boxed()), JSON, (&app, caller)).await
 }
 
 /// `GET /v1/projections/{name}`.

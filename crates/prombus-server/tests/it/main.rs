@@ -21,6 +21,7 @@ mod projections;
 mod publish;
 mod raw_publish;
 mod read;
+mod reports;
 mod snapshot_topics;
 mod snapshots;
 mod states;

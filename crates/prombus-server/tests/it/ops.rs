@@ -121,7 +121,7 @@ async fn what_is_told_of_many_groups_is_bounded() {
     }
     let last = &groups[GROUPS];
     assert_eq!((&last["truncated"], &last["in_flight"]), (&json!(true), &held));
-    assert_eq!(last["members"], json!([{"member": "m", "in_flight": held, "owns": 0}]));
+    assert_eq!((&last["member_count"], last.get("members")), (&json!(1), None));
 
     let narrowed = hub.get("/ops?topic=wide&group=g11").await.is(200).json();
     assert_eq!(narrowed["topics"].as_array().unwrap().len(), 1);
