@@ -62,17 +62,17 @@ async fn conditions() {
         ("if-none-match", &list, 304),
         ("if-none-match", "*", 304),
         ("if-none-match", "\"x\"", 200),
-        ("if-modified-since", DATE, 304),
-        ("if-modified-since", "Tue, 14 Nov 2023 22:13:19 GMT", 200),
-        ("if-modified-since", "Tuesday, 14-Nov-23 22:13:20 GMT", 304),
-        ("if-modified-since", "Tue Nov 14 22:13:20 2023", 304),
-        ("if-modified-since", "soon", 200),
+        ("if-modified-since", DATE, 200),
+        ("if-modified-since", "Tue, 14 Nov 2033 22:13:20 GMT", 200),
         ("if-match", &tag, 200),
         ("if-match", "*", 200),
         ("if-match", &weak, 412),
         ("if-match", "\"x\"", 412),
         ("if-unmodified-since", DATE, 200),
         ("if-unmodified-since", "Tue, 14 Nov 2023 22:13:19 GMT", 412),
+        ("if-unmodified-since", "Tuesday, 14-Nov-23 22:13:19 GMT", 412),
+        ("if-unmodified-since", "Tue Nov 14 22:13:19 2023", 412),
+        ("if-unmodified-since", "soon", 200),
     ] {
         let answer = hub.get_with(PATH, &[(name, value)]).await;
         answer.is(status);
@@ -89,6 +89,16 @@ async fn conditions() {
     }
     let both = [("if-none-match", "\"x\""), ("if-modified-since", DATE)];
     hub.get_with(PATH, &both).await.is(200);
+}
+
+/// Events may come late: another version may have a time in the same second, long after that.
+#[tokio::test]
+async fn a_date_never_stands_for_a_version() {
+    let hub = filled(Setup::default()).await;
+    let date = hub.get(PATH).await.header("last-modified").unwrap().to_owned();
+    hub.write(vec![document("c", "k", TS - 100, &json!({"a": 2}))]).await;
+    let answer = hub.get_with(PATH, &[("if-modified-since", &date)]).await;
+    assert_eq!((answer.header("last-modified"), &answer.is(200).json()["a"]), (Some(DATE), &json!(2)));
 }
 
 #[tokio::test]

@@ -73,11 +73,6 @@ fn answers_are_those_of_the_hub() {
     assert_eq!((document.status, &document.json()["n"]), (200, &json!(1)));
     let etag = document.header("etag").unwrap();
     let since = document.header("last-modified").unwrap();
-    // While its second lasts, a date matches nothing.
-    let passed = || snapshots.get("/healthz").header("date") != Some(since);
-    while !passed() {
-        std::thread::yield_now();
-    }
     assert_eq!(document.header("cache-control"), Some("public, max-age=5"));
     let direct_api = hub.api();
     let either = format!("\"other\", W/{etag}");
