@@ -35,6 +35,7 @@ pub use auth::{
     Action, AuthOptions, BadRules, Hosts, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken,
 };
 pub use gateway::{Gateway, GatewayOptions};
+pub use memory::MAX_READ_BYTES;
 pub use pattern::stands_for;
 pub use serve::{accept, end_connections};
 pub use stall_guard::StallGuard;
