@@ -17,6 +17,7 @@ behaviours! {
     checks:
         events_are_held_against_the_latest_version_and_stamped
         an_event_may_name_an_earlier_version
+        what_takes_too_long_to_check_is_refused_and_said_to_be_that
         every_failing_place_is_told_and_the_event
         what_is_warned_of_is_taken_and_counted
         nothing_is_looked_at_where_it_is_off
