@@ -355,6 +355,45 @@ fn long_documents_are_checked_within_steps() {
     }
 }
 
+/// Texts that were schemas before some of their bytes were changed.
+#[test]
+fn texts_with_changed_bytes() {
+    let mut taken = 0;
+    for seed in 0..4_000 {
+        let mut rng = Rng::with_seed(seed);
+        let mut text = random::document(&mut rng).to_string().into_bytes();
+        for _ in 0..rng.usize(1..4) {
+            let at = rng.usize(..text.len());
+            match rng.u32(0..5) {
+                0 => text[at] = rng.u8(..),
+                1 => text.truncate(at.max(1)),
+                2 => text.insert(at, b"{}[]\",:\\0-.e#/ "[rng.usize(..15)]),
+                3 => {
+                    let copied = text[at..].to_vec();
+                    text.splice(at..at, copied);
+                }
+                _ => {
+                    text.remove(at);
+                    text.push(b' ');
+                }
+            }
+        }
+        let Ok(text) = std::str::from_utf8(&text) else { continue };
+        match Schema::parse(text) {
+            Ok(schema) => {
+                taken += 1;
+                let comparison =
+                    Comparison { old: &schema, new: &schema, compat: Compat::Full, policy: Policy::Strict };
+                let verdict = check_within(&comparison, Budget { steps: 20_000, ..prombus_schema::BUDGET });
+                assert!(!matches!(verdict, Verdict::Refuted(_)), "{verdict:?}\n  {text}");
+                schema.validator().faults_in(text.as_bytes());
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    assert!(taken > 100, "{taken}");
+}
+
 #[test]
 fn hostile_text() {
     for text in [

@@ -8,6 +8,7 @@ pub mod stage;
 behaviours! {
     registry:
         versions_are_registered_once_and_never_change
+        the_same_schema_in_other_words_is_the_same_version
         a_version_has_to_follow_the_earlier_ones
         registering_makes_the_topic
         a_topic_that_is_deleted_takes_its_schemas_along
