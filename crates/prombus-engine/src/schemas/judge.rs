@@ -89,9 +89,10 @@ pub(crate) async fn judge(
         jobs.push(Job { index, mode: *mode, version, payload: append.event.payload.clone(), validator });
     }
     for (index, version, mode, faults) in faults_of(jobs).await? {
+        let unchecked = faults.iter().any(Fault::is_unchecked);
+        let against = if unchecked { Against::Unchecked(version) } else { Against::Version(version) };
         let places = faults.into_iter().map(ViolatedPlace::from).collect();
-        let topic = events[index].topic.clone();
-        let violation = SchemaViolation { index, topic, against: Against::Version(version), places };
+        let violation = SchemaViolation { index, topic: events[index].topic.clone(), against, places };
         if mode == SchemaMode::Enforce {
             return Ok(Err(violation));
         }
@@ -104,9 +105,9 @@ type Found = (usize, u32, SchemaMode, Vec<Fault>);
 
 /// Those events that are refused, up to the first one that this counts for.
 async fn faults_of(jobs: Vec<Job>) -> Result<Vec<Found>, ReadError> {
-    let steps = jobs
-        .iter()
-        .fold(0u64, |steps, job| steps.saturating_add(job.validator.steps_for(job.payload.values())));
+    let steps = jobs.iter().fold(0u64, |steps, Job { payload, validator, .. }| {
+        steps.saturating_add(validator.steps_for(payload.values(), payload.len()))
+    });
     let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
     match steps <= FEW_STEPS && bytes <= FEW_BYTES {
         true => Ok(look(jobs)),

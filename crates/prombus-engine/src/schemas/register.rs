@@ -6,7 +6,9 @@ use super::{MAX_VERSIONS, Schemas, SchemasError, work};
 use crate::bus::BusError;
 use crate::retry::Tries;
 use prombus_core::{Commit, ConfigChange, Json, ReadError, TopicName, TopicState};
-use prombus_schema::{BUDGET, Budget, Comparison, Compat, Demand, Policy, Schema, Violation, check_within};
+use prombus_schema::{
+    BUDGET, Budget, Comparison, Compat, Demand, Policy, Schema, Violation, check_within, is_same_json,
+};
 use std::sync::Arc;
 
 /// How many checks of two schemas a check against all versions may cost together.
@@ -140,7 +142,9 @@ impl Schemas {
             None => None,
         };
         let message = match there {
-            Some(there) if there.text == new.text => return Ok(VersionSlot::There(version)),
+            Some(there) if is_same_json(there.text.as_bytes(), new.text.as_bytes()) => {
+                return Ok(VersionSlot::There(version));
+            }
             Some(_) => format!(
                 "version {version} of the schema of topic {topic} is another schema already, and versions never change; \
                  register this one as version {} or later",

@@ -42,6 +42,21 @@ pub async fn an_event_may_name_an_earlier_version(s: Stage) {
     assert_eq!(headers.to_value().expect("JSON"), json!({"x-schema-version": "1", "x-a": "b"}), "as it came");
 }
 
+pub async fn what_takes_too_long_to_check_is_refused_and_said_to_be_that(s: Stage) {
+    let t = s.topic("t", 1).await;
+    let patterns: Vec<Value> = (0..2_000).map(|n| json!({"pattern": format!("^[^{n}]*$")})).collect();
+    s.registered(&t, &json!({ "allOf": patterns })).await;
+    s.publish(&t, [("k", json!("abc"))]).await;
+    let refused = s.violation_of(vec![append(&t, Some("k"), &json!("a".repeat(200_000)))]).await;
+    assert_eq!(refused.against, Against::Unchecked(1));
+    let said = refused.to_string();
+    assert!(
+        said.starts_with("the payload was not checked against version 1 of the schema of topic t"),
+        "{said}"
+    );
+    assert!(refused.places[0].message.contains("could not be checked"), "{refused}");
+}
+
 pub async fn every_failing_place_is_told_and_the_event(s: Stage) {
     let t = s.topic("t", 1).await;
     let schema = json!({"type": "object", "required": ["id"], "properties": {

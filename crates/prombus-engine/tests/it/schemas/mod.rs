@@ -8,6 +8,7 @@ pub mod stage;
 behaviours! {
     registry:
         versions_are_registered_once_and_never_change
+        the_same_schema_in_other_words_is_the_same_version
         a_version_has_to_follow_the_earlier_ones
         registering_makes_the_topic
         a_topic_that_is_deleted_takes_its_schemas_along
@@ -17,6 +18,7 @@ behaviours! {
     checks:
         events_are_held_against_the_latest_version_and_stamped
         an_event_may_name_an_earlier_version
+        what_takes_too_long_to_check_is_refused_and_said_to_be_that
         every_failing_place_is_told_and_the_event
         what_is_warned_of_is_taken_and_counted
         nothing_is_looked_at_where_it_is_off
