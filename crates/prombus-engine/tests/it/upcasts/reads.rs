@@ -1,6 +1,7 @@
 //! Reads that normalize.
 
 use super::stage::*;
+use crate::support::switch::Look;
 use prombus_core::*;
 use prombus_engine::Filter;
 use prombus_engine::query::{Query, QueryError, Token};
@@ -145,4 +146,20 @@ pub async fn a_tombstone_stays_one(s: Stage) {
     s.hub.put_topic(&topic, patch).await.unwrap();
     s.publish(&topic, [("k", json!(null))]).await;
     assert_eq!(s.raised(&topic).await.unwrap()[3], stamped(json!(null), 3));
+}
+
+/// A version that is registered while events are read, and an event of it among those.
+pub async fn a_read_knows_the_version_of_what_it_read(s: Stage) {
+    for (look, key) in [(Look::Read, None), (Look::History, Some("k4"))] {
+        let topic = s.three_versions(&format!("meanwhile-{}", key.is_some())).await;
+        let query = Query { key: key.map(Into::into), ..normalized() };
+        let mut reader = s.hub.read(&topic, query).await.unwrap();
+        s.log.hold_looks(look);
+        let reading = tokio::spawn(async move { reader.next_page(10).await });
+        s.log.until_held(1).await;
+        s.fourth_version(&topic, json!({"d": 7})).await;
+        s.log.release();
+        let page = reading.await.unwrap().unwrap();
+        assert_eq!(page.events.last().map(shown), Some(stamped(json!({"d": 7}), 4)), "{look:?}");
+    }
 }
