@@ -6,15 +6,15 @@
 //! pass a gate.
 
 use crate::bus::{Bus, BusError, Layer};
-use crate::schemas::Shared;
 use crate::schemas::gate::{Gate, Pass};
 use crate::schemas::judge::{self, Judged, TopicSchemas};
 use crate::schemas::known::Known;
 use crate::schemas::violation::Violations;
+use crate::schemas::{Shared, apart, stored};
 use async_trait::async_trait;
 use prombus_core::{
-    Append, Commit, CommitError, ConfigChange, EventCopy, EventLog, Json, NewTopics, ReadError, SchemaMode,
-    SeenTopic, SnapshotConfig, Ticket, TopicConfig, TopicName,
+    Append, Commit, CommitError, ConfigChange, Documents, EventCopy, EventLog, Json, NewTopics, ReadError,
+    SchemaMode, SeenTopic, SnapshotConfig, Ticket, TopicConfig, TopicName,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -23,6 +23,7 @@ use std::sync::Arc;
 /// The layer.
 pub struct SchemaChecks {
     log: Arc<dyn EventLog>,
+    documents: Arc<dyn Documents>,
     known: Arc<Known>,
     gate: Arc<Gate>,
     violations: Arc<Violations>,
@@ -33,8 +34,8 @@ pub struct SchemaChecks {
 impl SchemaChecks {
     /// With what it shares with the registry.
     pub fn new(shared: &Shared, new_topics: Arc<NewTopics>) -> Self {
-        let Shared { log, known, gate, violations, .. } = shared.clone();
-        Self { log, known, gate, violations, new_topics }
+        let Shared { log, documents, known, raisers: _, gate, violations } = shared.clone();
+        Self { log, documents, known, gate, violations, new_topics }
     }
 }
 
@@ -123,6 +124,10 @@ impl SchemaChecks {
                 )));
             }
         }
+        for name in &topics.registered {
+            let why = apart::why_no_schemas(&*self.log, &*self.documents, name).await.map_err(unavailable)?;
+            why.map_or(Ok(()), |why| Err(BusError::BadConfig(why)))?;
+        }
         Ok(Looked { seen, governed })
     }
 
@@ -208,9 +213,11 @@ struct Topics {
     written: Vec<TopicName>,
     /// Those that it makes the hub publish to by itself, and what.
     fed: Vec<(TopicName, &'static str)>,
+    /// Those that get schemas by it, or other upcasters.
+    registered: Vec<TopicName>,
     /// Those that must not change until it has its place.
     looked_at: Vec<TopicName>,
-    /// Those that it changes.
+    /// Those that it changes, or makes the hub publish to: that must be seen before anybody else looks at them.
     changed: Vec<TopicName>,
 }
 
@@ -235,6 +242,9 @@ impl Topics {
                 ConfigChange::AlterTopic { name, config, .. } => {
                     changed.insert(name);
                     topics.feeds(config.snapshot.as_ref());
+                    if commit.documents.iter().any(|write| stored::is_head_of(write, name)) {
+                        topics.registered.push(name.clone());
+                    }
                 }
                 ConfigChange::CreateTopic { config, .. } => topics.feeds(config.snapshot.as_ref()),
                 ConfigChange::DeleteTopic { name } => {
@@ -247,11 +257,11 @@ impl Topics {
                 _ => {}
             }
         }
-        let looked_at: BTreeSet<&TopicName> =
-            topics.written.iter().chain(topics.fed.iter().map(|(topic, _)| topic)).collect();
-        topics.looked_at = looked_at.into_iter().filter(|name| !changed.contains(name)).cloned().collect();
-        topics.changed = changed.into_iter().cloned().collect();
-        topics
+        changed.extend(topics.fed.iter().map(|(topic, _)| topic));
+        let looked_at: BTreeSet<&TopicName> = topics.written.iter().collect();
+        let looked_at = looked_at.into_iter().filter(|name| !changed.contains(name)).cloned().collect();
+        let changed = changed.into_iter().cloned().collect();
+        Self { looked_at, changed, ..topics }
     }
 
     fn feeds(&mut self, snapshot: Option<&SnapshotConfig>) {
