@@ -128,6 +128,15 @@ impl SchemaChecks {
             let why = apart::why_no_schemas(&*self.log, &*self.documents, name).await.map_err(unavailable)?;
             why.map_or(Ok(()), |why| Err(BusError::BadConfig(why)))?;
         }
+        for name in &topics.copied {
+            let topic = self.log.topic(name).await.map_err(unavailable)?;
+            // What is so already is no reason to refuse other changes.
+            if topic.is_some_and(|topic| topic.config.dual_write) && !topics.registered.contains(name) {
+                continue;
+            }
+            let why = apart::why_no_copies(&*self.log, &self.known, name).await.map_err(unavailable)?;
+            why.map_or(Ok(()), |why| Err(BusError::BadConfig(why)))?;
+        }
         Ok(Looked { seen, governed })
     }
 
@@ -215,6 +224,8 @@ struct Topics {
     fed: Vec<(TopicName, &'static str)>,
     /// Those that get schemas by it, or other upcasters.
     registered: Vec<TopicName>,
+    /// Those whose events are copied from then on.
+    copied: Vec<TopicName>,
     /// Those that must not change until it has its place.
     looked_at: Vec<TopicName>,
     /// Those that it changes, or makes the hub publish to: that must be seen before anybody else looks at them.
@@ -242,11 +253,18 @@ impl Topics {
                 ConfigChange::AlterTopic { name, config, .. } => {
                     changed.insert(name);
                     topics.feeds(config.snapshot.as_ref());
+                    topics.copied.extend(config.dual_write.then(|| name.clone()));
                     if commit.documents.iter().any(|write| stored::is_head_of(write, name)) {
                         topics.registered.push(name.clone());
                     }
                 }
-                ConfigChange::CreateTopic { config, .. } => topics.feeds(config.snapshot.as_ref()),
+                ConfigChange::CreateTopic { name, config } => {
+                    topics.feeds(config.snapshot.as_ref());
+                    if config.dual_write {
+                        changed.insert(name);
+                        topics.copied.push(name.clone());
+                    }
+                }
                 ConfigChange::DeleteTopic { name } => {
                     changed.insert(name);
                 }
@@ -258,7 +276,9 @@ impl Topics {
             }
         }
         changed.extend(topics.fed.iter().map(|(topic, _)| topic));
-        let looked_at: BTreeSet<&TopicName> = topics.written.iter().collect();
+        // Whether their events are copied.
+        let first: Vec<TopicName> = topics.registered.iter().filter_map(apart::copied_from).collect();
+        let looked_at: BTreeSet<&TopicName> = topics.written.iter().chain(&first).collect();
         let looked_at = looked_at.into_iter().filter(|name| !changed.contains(name)).cloned().collect();
         let changed = changed.into_iter().cloned().collect();
         Self { looked_at, changed, ..topics }

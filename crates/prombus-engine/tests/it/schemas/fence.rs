@@ -253,3 +253,34 @@ pub async fn what_begins_to_be_fed_gets_no_schemas_meanwhile(s: Stage) {
         assert!(refused.contains("has schemas"), "{refused}");
     }
 }
+
+/// A topic whose events are to be copied, and a schema for a topic of copies: whoever is second is refused.
+pub async fn what_begins_to_be_copied_to_gets_no_schemas_meanwhile(s: Stage) {
+    let dual = || TopicPatch { dual_write: Some(true), ..TopicPatch::default() };
+    let new = new_schema(None, "none", &typed("integer"));
+    let moment = std::time::Duration::from_millis(50);
+
+    let (t, copies) = (s.topic("t", 1).await, s.topic("t.v1", 1).await);
+    s.log.hold(changes_topics);
+    let (hub, to) = (s.hub.clone(), t.clone());
+    let setting = tokio::spawn(async move { hub.put_topic(&to, dual()).await });
+    s.log.until_held(1).await;
+    let mut registering = Box::pin(s.hub.schemas().register(&copies, &new));
+    assert!(tokio::time::timeout(moment, &mut registering).await.is_err(), "it has to wait");
+    s.log.release();
+    setting.await.expect("no panic").expect("there are no schemas yet");
+    let refused = registering.await.expect_err("copies go there").to_string();
+    assert!(refused.contains("gets the copies of topic t"), "{refused}");
+
+    let (u, copies) = (s.topic("u", 1).await, s.topic("u.v3", 1).await);
+    s.log.hold(registers);
+    let (hub, to, first) = (s.hub.clone(), copies.clone(), new.clone());
+    let registering = tokio::spawn(async move { hub.schemas().register(&to, &first).await });
+    s.log.until_held(1).await;
+    let mut setting = Box::pin(s.hub.put_topic(&u, dual()));
+    assert!(tokio::time::timeout(moment, &mut setting).await.is_err(), "it has to wait");
+    s.log.release();
+    registering.await.expect("no panic").expect("nothing is copied there yet");
+    let refused = setting.await.expect_err("copies would pass its schemas").to_string();
+    assert!(refused.contains("topic u.v3 has schemas of its own"), "{refused}");
+}

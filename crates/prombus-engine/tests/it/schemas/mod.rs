@@ -31,7 +31,8 @@ behaviours! {
         a_topic_that_changes_refuses_no_events
         first_events_do_not_refuse_each_other
         whether_copies_may_be_made_is_asked_of_what_is_there_then
-        what_begins_to_be_fed_gets_no_schemas_meanwhile;
+        what_begins_to_be_fed_gets_no_schemas_meanwhile
+        what_begins_to_be_copied_to_gets_no_schemas_meanwhile;
 }
 
 #[test]

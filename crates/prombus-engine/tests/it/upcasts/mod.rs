@@ -49,6 +49,7 @@ behaviours! {
         copies_are_of_the_version_that_an_event_names
         what_commits_publish_is_copied
         a_name_that_is_too_long_is_refused
+        a_topic_of_copies_has_no_schemas_of_its_own
         copies_survive_a_crash
         a_key_is_forgotten_in_copies_too;
 }
