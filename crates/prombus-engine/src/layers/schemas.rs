@@ -7,7 +7,7 @@
 
 use crate::bus::{Bus, BusError, Layer};
 use crate::schemas::gate::{Gate, Pass};
-use crate::schemas::judge::{self, Judged, TopicSchemas};
+use crate::schemas::judge::{self, Judged, Repeated, TopicSchemas};
 use crate::schemas::known::Known;
 use crate::schemas::violation::Violations;
 use crate::schemas::{Shared, apart, stored};
@@ -175,11 +175,24 @@ impl SchemaChecks {
         commit: &Commit,
         governed: &HashMap<TopicName, TopicSchemas>,
     ) -> Result<Judged, BusError> {
-        let judged = judge::judge(&self.known, &commit.events, governed).await.map_err(unavailable)?;
-        judged.map_err(|violation| {
+        let events = &commit.events;
+        let mut repeated = Repeated::new();
+        loop {
+            let judged = judge::judge(&self.known, events, governed, &repeated).await.map_err(unavailable)?;
+            let violation = match judged {
+                Ok(judged) => return Ok(judged),
+                Err(violation) => violation,
+            };
+            if repeated.is_empty() {
+                let first = violation.index;
+                repeated = judge::repeated(&*self.log, events, first, governed).await.map_err(unavailable)?;
+                if !repeated.is_empty() {
+                    continue;
+                }
+            }
             self.violations.count(&violation.topic);
-            BusError::SchemaViolation(Box::new(violation))
-        })
+            return Err(BusError::SchemaViolation(Box::new(violation)));
+        }
     }
 }
 

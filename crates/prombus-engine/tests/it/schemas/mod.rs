@@ -24,7 +24,8 @@ behaviours! {
         commits_of_consumers_are_checked
         letters_that_go_back_are_checked
         large_events_are_checked_too
-        a_topic_of_the_hub_is_not_checked;
+        a_topic_of_the_hub_is_not_checked
+        a_repeated_publish_is_held_against_the_version_of_the_first;
     fence:
         no_event_is_behind_a_schema_that_refuses_it
         a_registration_waits_for_events_on_their_way
