@@ -26,6 +26,7 @@ behaviours! {
         a_function_raises_events
         a_follower_raises_what_comes
         a_read_knows_the_version_of_what_it_read
+        a_key_is_read_from_a_place_behind_what_cannot_be_raised
         a_tombstone_stays_one;
     groups:
         a_group_gets_the_latest_version

@@ -4,7 +4,7 @@ use super::stage::*;
 use crate::support::switch::Look;
 use prombus_core::*;
 use prombus_engine::Filter;
-use prombus_engine::query::{Query, QueryError, Token};
+use prombus_engine::query::{From, Query, QueryError, Token};
 use serde_json::json;
 
 fn refusal<T>(answer: Result<T, QueryError>) -> ReadError {
@@ -162,4 +162,22 @@ pub async fn a_read_knows_the_version_of_what_it_read(s: Stage) {
         let page = reading.await.unwrap().unwrap();
         assert_eq!(page.events.last().map(shown), Some(stamped(json!({"d": 7}), 4)), "{look:?}");
     }
+}
+
+pub async fn a_key_is_read_from_a_place_behind_what_cannot_be_raised(s: Stage) {
+    let topic = s.three_versions("behind").await;
+    s.upcast(&topic, 2, json!([{"set": {"c": "payload.b == 1 ? payload.missing : 1"}}])).await;
+    let stored = s.events(&topic).await;
+    let of_key = |from| Query { key: Some("k".into()), partition: Some(Partition(0)), from, ..normalized() };
+    for from in [From::Offset(Offset(1)), From::AfterId(stored[0].id)] {
+        let page = s.hub.read(&topic, of_key(from)).await.unwrap().next_page(10).await.unwrap();
+        let all: Vec<_> = page.events.iter().map(shown).collect();
+        assert_eq!(
+            all,
+            [stamped(json!({"b": 2, "c": 1}), 3), stamped(json!({"b": 3, "c": 0}), 3)],
+            "{from:?}"
+        );
+    }
+    let refused = refusal(s.hub.read(&topic, of_key(From::Earliest)).await.unwrap().next_page(10).await);
+    assert!(matches!(refused, ReadError::NotRaised { offset: Offset(0), .. }), "{refused}");
 }
