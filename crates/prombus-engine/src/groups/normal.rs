@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 /// How a pull raises what it delivers.
 ///
-/// While it was waiting, another version may have been registered, and an event of that version read, by this pull or another
-/// one. A raiser of before does not know that version, and only one that was made after the event was read can tell that there is none.
+/// While it was waiting, another version may have been registered, and an event of that version read, by this pull or
+/// another one. A raiser of before does not know that version. Only one that was made after the event was read can tell
+/// that there is none.
 #[derive(Default)]
 pub(super) struct Raising {
     /// What raises the events; `None` where they are delivered as they are.

@@ -1,8 +1,8 @@
 //! Topics with schemas, and topics that the hub itself publishes to: none is both, because what the hub publishes
 //! passes no check of the topic that it goes to.
 //!
-//! It is asked at the gate, by whoever gives a topic schemas and by whoever has the hub publish there. Both hold that topic, or the one
-//! that copies come from, until what they do can be seen. So whoever is second finds the other.
+//! It is asked at the gate, by whoever gives a topic schemas and by whoever has the hub publish there. Both hold that topic,
+//! or the one that copies come from, until what they do can be seen. So whoever is second finds the other.
 
 use super::known::Known;
 use prombus_core::{Documents, EventLog, ReadError, TopicName, TopicState};

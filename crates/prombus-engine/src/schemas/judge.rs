@@ -154,9 +154,9 @@ fn registered(named: String, head: &Head) -> Result<u32, String> {
     version.filter(|version| head.version(*version).is_some()).ok_or(named)
 }
 
-/// Those of these events that are there already and of an earlier version than they are held against, with that version; nothing
-/// if the first of them is none. A publish that is repeated is what it was when it was taken. So it is checked as that, and no id
-/// lets anything in that is not.
+/// Those of these events, from `first` on, whose ids are there already, with the versions that they are of there; nothing if
+/// the first of them is not there. A publish that is repeated is what it was when it was taken. So it is checked as that,
+/// and no id lets in what is not checked.
 pub(crate) async fn repeated(
     log: &dyn EventLog,
     events: &[Append],
