@@ -174,3 +174,41 @@ pub async fn a_topic_of_the_hub_is_not_checked(s: Stage) {
     s.until("p", "it has failed", |status| status.errors == 1).await;
     assert_eq!(s.letters(&t).await.len(), 1, "a dead letter is no event of the topic");
 }
+
+pub async fn a_repeated_publish_is_held_against_the_version_of_the_first(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &typed("integer")).await;
+    let with_id = |id: u128, payload: Value| {
+        let mut append = append(&t, Some("k"), &payload);
+        append.event.id = Some(uuid::Uuid::from_u128(id));
+        append
+    };
+    let old = |id: u128| with_id(id, json!({"n": 1}));
+    let first = s.try_publish(vec![old(1), old(2)]).await.unwrap();
+    s.registered(&t, &typed("string")).await;
+    let again = s.try_publish(vec![old(1)]).await.expect("it was taken before");
+    assert!(again.events[0].duplicate);
+    assert_eq!(again.events[0].offset, first.events[0].offset);
+    let batch = vec![old(2), with_id(3, json!({"n": "text"})), old(1)];
+    let batch = s.try_publish(batch).await.expect("each is a repetition or fits the latest version");
+    assert_eq!(batch.events.iter().map(|one| one.duplicate).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(
+        s.violation_of(vec![old(1), old(4)]).await.index,
+        1,
+        "what is new has to fit the latest version"
+    );
+    assert_eq!(
+        s.violation_of(vec![with_id(1, json!({"n": true}))]).await.index,
+        0,
+        "it fits neither version"
+    );
+    let conflict = s.try_publish(vec![with_id(1, json!({"n": 2}))]).await;
+    assert!(matches!(conflict, Err(BusError::Commit(CommitError::IdConflict { .. }))), "{conflict:?}");
+    // Once its id is forgotten, it is another event, of the version that it fits.
+    s.clock.advance(2 * 24 * 3_600_000);
+    assert!(
+        !s.try_publish(vec![old(1)]).await.expect("it names what it is of by its id").events[0].duplicate
+    );
+    let stamps: Vec<_> = s.stamps(&t).await.into_iter().map(|(_, version)| version).collect();
+    assert_eq!(stamps, [Some(1), Some(1), Some(2), Some(1)]);
+}

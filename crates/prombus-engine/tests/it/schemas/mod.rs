@@ -26,13 +26,16 @@ behaviours! {
         commits_of_consumers_are_checked
         letters_that_go_back_are_checked
         large_events_are_checked_too
-        a_topic_of_the_hub_is_not_checked;
+        a_topic_of_the_hub_is_not_checked
+        a_repeated_publish_is_held_against_the_version_of_the_first;
     fence:
         no_event_is_behind_a_schema_that_refuses_it
         a_registration_waits_for_events_on_their_way
         a_topic_that_changes_refuses_no_events
         first_events_do_not_refuse_each_other
-        whether_copies_may_be_made_is_asked_of_what_is_there_then;
+        whether_copies_may_be_made_is_asked_of_what_is_there_then
+        what_begins_to_be_fed_gets_no_schemas_meanwhile
+        what_begins_to_be_copied_to_gets_no_schemas_meanwhile;
 }
 
 #[test]
