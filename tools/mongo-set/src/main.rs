@@ -14,7 +14,9 @@ use tokio::io::AsyncWriteExt;
 const MEMBERS: usize = 3;
 const NAME: &str = "r3";
 /// How long a set may take to get a primary.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_secs(40);
+/// How often a set is started whose members do not find together.
+const STARTS: usize = 3;
 /// How long to wait before it is asked again.
 const PAUSE: Duration = Duration::from_millis(50);
 /// As short as it makes sense: tests wait for elections.
@@ -61,10 +63,15 @@ async fn run(args: Args) -> Result<(), String> {
     let mongod = args.mongod.unwrap_or_else(installed);
     let temporary = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let data = args.data.unwrap_or_else(|| temporary.path().to_owned());
-    let members: Vec<Member> =
-        (0..MEMBERS).map(|n| start(&mongod, &data, n)).collect::<Result<_, String>>()?;
-    let hosts: Vec<String> = members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
-    initiate(&hosts).await.map_err(|why| format!("{why}; see the logs in {}", data.display()))?;
+    let mut tries_left = STARTS;
+    let (members, hosts) = loop {
+        tries_left -= 1;
+        match start_set(&mongod, &data.join(tries_left.to_string())).await {
+            Ok(set) => break set,
+            Err(why) if tries_left == 0 => return Err(why),
+            Err(why) => eprintln!("{why}: starting again"),
+        }
+    };
     let url = format!("mongodb://{}/?replicaSet={NAME}\n", hosts.join(","));
     let said = async {
         let mut out = tokio::io::stdout();
@@ -78,10 +85,19 @@ async fn run(args: Args) -> Result<(), String> {
     Ok(())
 }
 
-fn start(mongod: &Path, data: &Path, n: usize) -> Result<Member, String> {
+/// Starts the members, and makes a set of them.
+async fn start_set(mongod: &Path, data: &Path) -> Result<(Vec<Member>, Vec<String>), String> {
+    let ports = free_ports().map_err(|error| format!("no free ports: {error}"))?;
+    let started = ports.into_iter().enumerate().map(|(n, port)| start(mongod, data, (n, port)));
+    let members: Vec<Member> = started.collect::<Result<_, String>>()?;
+    let hosts: Vec<String> = members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+    initiate(&hosts).await.map_err(|why| format!("{why}; see the logs in {}", data.display()))?;
+    Ok((members, hosts))
+}
+
+fn start(mongod: &Path, data: &Path, (n, port): (usize, u16)) -> Result<Member, String> {
     let folder = data.join(format!("member{n}"));
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let port = free_port().map_err(|error| format!("no free port: {error}"))?;
     let mut command = Command::new(mongod);
     command
         .args(["--replSet", NAME, "--bind_ip", "127.0.0.1", "--quiet", "--port", &port.to_string()])
@@ -100,8 +116,12 @@ fn start(mongod: &Path, data: &Path, n: usize) -> Result<Member, String> {
     Ok(Member { port, process })
 }
 
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+/// Different ones, because all of them are held until the last one is found. A connection of another program may still take
+/// one before its member does.
+fn free_ports() -> std::io::Result<Vec<u16>> {
+    let held = (0..MEMBERS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let held = held.collect::<std::io::Result<Vec<TcpListener>>>()?;
+    held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }
 
 async fn admin(url: String) -> Result<Database, String> {
