@@ -23,14 +23,23 @@ pub fn partition_of(bytes: &[u8], partitions: u32) -> Partition {
 /// Rendezvous hashing: the member that owns `partition`, or none where there are no members.
 /// A member that joins or leaves moves only the partitions that it gains or had.
 pub fn owner_of<'a>(partition: Partition, members: &[&'a str]) -> Option<&'a str> {
+    winner(&partition.0.to_le_bytes(), members.iter().copied())
+}
+
+/// The same for a topic: the hub that it is to be at home on.
+pub fn home_of<'a>(topic: &str, hubs: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    winner(topic.as_bytes(), hubs)
+}
+
+fn winner<'a>(what: &[u8], members: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let weight = |member: &str| {
-        let mut bytes = Vec::with_capacity(member.len() + 4);
-        bytes.extend_from_slice(&partition.0.to_le_bytes());
+        let mut bytes = Vec::with_capacity(what.len() + member.len());
+        bytes.extend_from_slice(what);
         bytes.extend_from_slice(member.as_bytes());
         xxh3_64(&bytes)
     };
     // The name breaks a tie, so that the order of `members` does not matter.
-    members.iter().copied().max_by_key(|member| (weight(member), *member))
+    members.into_iter().max_by_key(|member| (weight(member), *member))
 }
 
 #[cfg(test)]
@@ -38,6 +47,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn topics_spread_over_hubs_and_a_new_hub_takes_only_its_share() {
+        let topics: Vec<String> = (0..3_000).map(|n| format!("orders.shop{n}")).collect();
+        let home = |topic: &str, hubs: &[&'static str]| home_of(topic, hubs.iter().copied());
+        let (before, after) = (["hub-a", "hub-b", "hub-c"], ["hub-d", "hub-c", "hub-b", "hub-a"]);
+        for hub in before {
+            let count = topics.iter().filter(|topic| home(topic, &before) == Some(hub)).count();
+            assert!((900..1_100).contains(&count), "{hub} has {count}");
+        }
+        let moved = topics.iter().filter(|topic| home(topic, &before) != home(topic, &after));
+        let moved: Vec<_> = moved.map(|topic| home(topic, &after)).collect();
+        assert!(moved.iter().all(|to| *to == Some("hub-d")), "nothing moves between those that stay");
+        assert!((650..850).contains(&moved.len()), "{} moved", moved.len());
+        assert_eq!(home("orders", &[]), None);
+    }
 
     /// The vectors that implementations of the paper share (Guava, Go, Python ports).
     #[test]

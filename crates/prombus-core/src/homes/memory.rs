@@ -1,6 +1,6 @@
 //! Homes in memory: for a hub that is alone, where every topic is at home, and for several hubs in one process.
 
-use super::{Claim, ClaimRequest, Homes, HomesError, HubId, Residence};
+use super::{AboutHub, Claim, ClaimRequest, Homes, HomesError, HubId, LiveHub, Residence};
 use crate::clock::Clock;
 use crate::position::{Epoch, Sequence};
 use crate::topic::TopicName;
@@ -33,6 +33,8 @@ struct State {
     held: HashMap<TopicName, Residence>,
     /// When each hub was last heard of, by the steady clock.
     heard: BTreeMap<HubId, u64>,
+    /// Those that take part.
+    joined: BTreeMap<HubId, LiveHub>,
 }
 
 impl Town {
@@ -125,6 +127,34 @@ impl MemoryHomes {
 
 #[async_trait]
 impl Homes for MemoryHomes {
+    fn id(&self) -> &HubId {
+        &self.id
+    }
+
+    async fn join(&self, about: AboutHub) -> Result<(), HomesError> {
+        let now_ms = self.town.clock.now_ms();
+        self.change(|state, now| {
+            // One whose time was over comes anew.
+            let known = state.joined.get(&self.id).filter(|_| self.town.is_alive(state, &self.id, now));
+            let since_ms = known.map_or(now_ms, |known| known.since_ms);
+            let joined = LiveHub { id: self.id.clone(), about, since_ms };
+            if known != Some(&joined) {
+                state.joined.insert(self.id.clone(), joined);
+                state.version += 1;
+            }
+        });
+        Ok(())
+    }
+
+    async fn leave(&self) -> Result<(), HomesError> {
+        self.change(|state, _| {
+            state.joined.remove(&self.id);
+            state.held.retain(|_, held| held.hub != self.id);
+            state.version += 1;
+        });
+        Ok(())
+    }
+
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
         self.change(|state, now| self.claimed(state, request, now))
     }
@@ -155,9 +185,9 @@ impl Homes for MemoryHomes {
         Ok(held.cloned())
     }
 
-    async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
+    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
         let (state, now) = (self.town.state(), self.town.clock.steady_ms());
-        Ok(state.heard.keys().filter(|hub| self.town.is_alive(&state, hub, now)).cloned().collect())
+        Ok(state.joined.values().filter(|hub| self.town.is_alive(&state, &hub.id, now)).cloned().collect())
     }
 
     async fn changed(&self, after: Sequence) -> Sequence {

@@ -33,6 +33,20 @@ pub struct StallingHomes {
 
 #[async_trait]
 impl Homes for StallingHomes {
+    fn id(&self) -> &HubId {
+        self.inner.id()
+    }
+
+    async fn join(&self, about: AboutHub) -> Result<(), HomesError> {
+        self.stall.until_over().await;
+        self.inner.join(about).await
+    }
+
+    async fn leave(&self) -> Result<(), HomesError> {
+        self.stall.until_over().await;
+        self.inner.leave().await
+    }
+
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
         self.stall.until_over().await;
         self.inner.claim(request).await
@@ -53,7 +67,7 @@ impl Homes for StallingHomes {
         self.inner.home_of(topic).await
     }
 
-    async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
+    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
         self.stall.until_over().await;
         self.inner.hubs().await
     }
