@@ -1,20 +1,31 @@
 //! The topics that are at home on this hub: claimed when they are first needed, renewed in time, given up with the hub.
 //!
+//! A hub that takes part with others claims only what has its [place](Claims::place) here, and gives up what gets its place
+//! elsewhere when a hub comes or goes. All hubs reckon places from the same list, so nobody has to be asked for them.
+//!
 //! Whatever is done on behalf of a topic is done under a [`Home`]. One that was lost never holds again: whoever has
 //! something in memory under it lets go of that, and starts from what is stored under the next one.
 
 use parking_lot::Mutex;
-use prombus_core::{Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, Sequence, TopicName};
+use prombus_core::hashing::home_of;
+use prombus_core::{
+    AboutHub, Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, HubId, LiveHub, Sequence, TopicName,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// How long to wait before homes that could not be asked are asked again.
 const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(100);
 /// Claims are renewed when so much of the time that they have left is over.
 const RENEWED_AFTER: u64 = 2;
+/// How topics of dead letters begin.
+const LETTERS: &str = "dlq.";
+/// Between two looks at which hubs there are, where nothing has changed.
+const SHORTEST_REST: Duration = Duration::from_millis(10);
 
 /// A topic that is at home on this hub, from a claim until that is lost.
 pub struct Home {
@@ -64,6 +75,18 @@ pub trait Tenant: Send + Sync {
     fn evict(&self, home: &Arc<Home>);
 }
 
+/// Where a topic belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// On this hub.
+    Here,
+    /// On another one.
+    At(LiveHub),
+}
+
+/// The hubs that take part, as this hub knows them.
+pub type HubList = Arc<[LiveHub]>;
+
 /// The claims of this hub.
 pub struct Claims {
     homes: Arc<dyn Homes>,
@@ -74,6 +97,10 @@ pub struct Claims {
     changing: tokio::sync::Mutex<()>,
     /// Whether there is a task that renews.
     is_renewed: AtomicBool,
+    /// The hubs that take part; empty where this one never did.
+    hubs: watch::Sender<HubList>,
+    /// Whether this hub takes part no more.
+    has_left: AtomicBool,
 }
 
 impl Claims {
@@ -87,7 +114,86 @@ impl Claims {
             tenants,
             changing: tokio::sync::Mutex::default(),
             is_renewed: AtomicBool::new(false),
+            hubs: watch::Sender::new(Arc::default()),
+            has_left: AtomicBool::new(false),
         })
+    }
+
+    /// Takes part with the other hubs, of which this one is heard every `beat` from now on, until it [leaves](Self::leave).
+    pub async fn take_part(self: &Arc<Self>, about: AboutHub, beat: Duration) -> Result<(), HomesError> {
+        self.homes.join(about).await?;
+        self.is_renewed.store(true, Ordering::Release);
+        self.look_around().await?;
+        tokio::spawn(live_with_others(Arc::downgrade(self), beat));
+        Ok(())
+    }
+
+    /// The name of this hub.
+    pub fn id(&self) -> &HubId {
+        self.homes.id()
+    }
+
+    /// Where a topic belongs, for all that is known: here, where no hubs take part. Dead letters belong where their topic does,
+    /// whose home replays and forgets them.
+    pub fn place(&self, topic: &TopicName) -> Place {
+        let hubs = self.hubs.borrow();
+        let home = home_of(topic.as_str().trim_start_matches(LETTERS), hubs.iter().map(|hub| &*hub.id.0));
+        match home.and_then(|home| hubs.iter().find(|hub| &*hub.id.0 == home)) {
+            Some(hub) if hub.id != *self.id() => Place::At(hub.clone()),
+            _ => Place::Here,
+        }
+    }
+
+    /// The other hubs that take part, as the store has them.
+    pub async fn others(&self) -> Result<Vec<LiveHub>, HomesError> {
+        let hubs = self.homes.hubs().await?;
+        Ok(hubs.into_iter().filter(|hub| hub.id != *self.id()).collect())
+    }
+
+    /// The hubs that take part, and word of every change.
+    pub fn hubs(&self) -> watch::Receiver<HubList> {
+        self.hubs.subscribe()
+    }
+
+    /// How many topics this hub has claimed.
+    pub fn count(&self) -> usize {
+        self.held.lock().len()
+    }
+
+    /// Looks which hubs take part, and gives up what belongs to others now.
+    async fn look_around(&self) -> Result<(), HomesError> {
+        let hubs: HubList = self.homes.hubs().await?.into();
+        let is_news = self.hubs.send_if_modified(|known| {
+            let is_news = *known != hubs;
+            *known = hubs;
+            is_news
+        });
+        if is_news {
+            let _changing = self.changing.lock().await;
+            let held: Vec<Arc<Home>> = self.held.lock().values().cloned().collect();
+            for home in held.iter().filter(|home| self.place(&home.topic) != Place::Here) {
+                tracing::info!(topic = %home.topic, "a topic moves to another hub");
+                self.vacate(home).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes part no more: all topics are given up, and what is asked of them is for other hubs.
+    pub async fn leave(&self) {
+        let _changing = self.changing.lock().await;
+        self.has_left.store(true, Ordering::Release);
+        // Nobody claims anything here from now on, unless there is no other hub.
+        let id = self.id();
+        self.hubs.send_modify(|hubs| *hubs = hubs.iter().filter(|hub| hub.id != *id).cloned().collect());
+        self.is_renewed.store(false, Ordering::Release);
+        let held: Vec<Arc<Home>> = self.held.lock().values().cloned().collect();
+        for home in &held {
+            self.leave_home(home);
+        }
+        if let Err(error) = self.homes.leave().await {
+            tracing::warn!(%error, "this hub could not take its leave: the others have to wait for its topics");
+        }
     }
 
     /// Tells `tenant` from now on when a topic is lost.
@@ -105,7 +211,9 @@ impl Claims {
         if let Some(home) = self.held(topic).filter(is_good) {
             return Ok(home);
         }
+        self.check_place(topic)?;
         let _changing = self.changing.lock().await;
+        self.check_place(topic)?;
         if let Some(home) = self.held(topic) {
             match self.renewed(&home).await {
                 Ok(()) if home.epoch() > above => return Ok(home),
@@ -133,6 +241,13 @@ impl Claims {
             tokio::spawn(renew_in_time(Arc::downgrade(self)));
         }
         Ok(home)
+    }
+
+    fn check_place(&self, topic: &TopicName) -> Result<(), HomesError> {
+        match self.place(topic) {
+            Place::Here => Ok(()),
+            Place::At(LiveHub { id: hub, .. }) => Err(HomesError::Elsewhere { topic: topic.clone(), hub }),
+        }
     }
 
     /// Makes sure that no other hub can have the topic at this moment.
@@ -171,13 +286,13 @@ impl Claims {
 
     /// Another hub has the topic: what was done under this home is over.
     pub fn lose(&self, home: &Arc<Home>) {
-        if self.leave(home) {
+        if self.leave_home(home) {
             tracing::warn!(topic = %home.topic, epoch = %home.epoch(), "a topic is no longer at home on this hub");
         }
     }
 
     /// Ends a home, with everything that is held under it. Says whether that is news.
-    fn leave(&self, home: &Arc<Home>) -> bool {
+    fn leave_home(&self, home: &Arc<Home>) -> bool {
         if home.lost.send_replace(true) {
             return false;
         }
@@ -205,7 +320,7 @@ impl Claims {
     }
 
     async fn vacate(&self, home: &Arc<Home>) {
-        self.leave(home);
+        self.leave_home(home);
         if let Err(error) = self.homes.release(&home.claim()).await {
             tracing::warn!(topic = %home.topic, %error, "a topic could not be given up: others have to wait for it");
         }
@@ -239,6 +354,28 @@ impl Claims {
         let left = |home: &Arc<Home>| Some(home.claim.lock().until?.saturating_sub(now));
         let left = self.held.lock().values().filter_map(left).min()?;
         Some(Duration::from_millis((left / RENEWED_AFTER).max(1)))
+    }
+}
+
+/// Lets a hub be heard of while it takes part, and follows which others there are.
+async fn live_with_others(claims: Weak<Claims>, beat: Duration) {
+    let (mut seen, mut due) = (Sequence(0), Instant::now());
+    while let Some(strong) = claims.upgrade() {
+        if due <= Instant::now() && !strong.has_left.load(Ordering::Acquire) {
+            strong.renew().await;
+            due = Instant::now() + beat;
+        }
+        if let Err(error) = strong.look_around().await {
+            tracing::warn!(%error, "it cannot be found out which hubs there are");
+        }
+        let homes = strong.homes.clone();
+        drop(strong);
+        let rest = due.saturating_duration_since(Instant::now()).max(SHORTEST_REST);
+        tokio::select! {
+            now = homes.changed(seen) => seen = now,
+            // That a hub's time is over is told by nobody, and this one has to be heard of.
+            () = tokio::time::sleep(rest) => {}
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 mod handle;
 pub(super) mod hold;
 mod past;
+mod places;
 mod ways;
 
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
