@@ -200,6 +200,30 @@ struct Known {
     subject: Option<String>,
 }
 
+/// A caller as one hub tells it to another, which takes its word for it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToldCaller {
+    policy: Policy,
+    name: Option<String>,
+    subject: Option<String>,
+    /// For how many milliseconds it is valid; the clocks of hubs may differ.
+    left_ms: Option<u64>,
+}
+
+impl From<ToldCaller> for Caller {
+    fn from(told: ToldCaller) -> Self {
+        let ToldCaller { policy, name, subject, left_ms } = told;
+        let mut rules = Rules::default();
+        // Rules that make no sense here, as those of a later version may, allow nothing.
+        if rules.add_policy(policy).is_err() {
+            rules = Rules::default();
+        }
+        let until = left_ms.map(|ms| SystemTime::now() + Duration::from_millis(ms));
+        Self::new(Known { rules, until, verified: None, name, subject })
+    }
+}
+
 /// A name derived from these parts: stable across restarts, and not reversible.
 fn caller_name<'a>(kind: &str, parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = digest::Context::new(&digest::SHA256);
@@ -216,6 +240,11 @@ impl Caller {
         Self(None)
     }
 
+    /// One without any rights.
+    pub fn nobody() -> Self {
+        Self::new(Known { rules: Rules::default(), until: None, verified: None, name: None, subject: None })
+    }
+
     fn new(known: Known) -> Self {
         Self(Some(Arc::new(known)))
     }
@@ -228,6 +257,17 @@ impl Caller {
     /// The caller as shown in the log: the subject of a token, or the position of a static one.
     pub fn subject(&self) -> Option<&str> {
         self.0.as_ref()?.subject.as_deref()
+    }
+
+    /// What another hub has to know of it; `None` for one who may do anything because nobody is asked.
+    pub fn told(&self) -> Option<ToldCaller> {
+        let known = self.0.as_ref()?;
+        Some(ToldCaller {
+            policy: known.rules.to_policy(),
+            name: known.name.clone(),
+            subject: known.subject.clone(),
+            left_ms: self.time_left().map(|left| left.as_millis() as u64),
+        })
     }
 
     pub fn may(&self, ask: Ask<'_>) -> bool {

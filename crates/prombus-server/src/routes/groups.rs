@@ -11,7 +11,7 @@ use crate::media::JSON;
 use crate::params::{NoParams, parse_id};
 use crate::path::PathNames;
 use crate::pieces::{self, Array};
-use crate::pulls::{self, RoomWait};
+use crate::pulls::{self, PullError, RoomWait};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -29,12 +29,14 @@ use prombus_wire::{
     Waiting, parse_object,
 };
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many events a pull gets by default.
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a member may hold by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
+/// A pull that has waited for so long may end without anything where its topic moves to another hub.
+const LONG_PULL: Duration = Duration::from_secs(1);
 /// Maximum length of a nack's reason.
 const MAX_REASON_BYTES: usize = 4 << 10;
 /// Approximate size of the result for one lease.
@@ -74,8 +76,15 @@ pub(crate) async fn pull(
     let call = group_call(request.into_options())?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
     let present = group.enter_call(&pull)?;
+    let begun = Instant::now();
     let pulled = tokio::select! {
-        pulled = pulls::pull(&app.memory, &present, (&pull, RoomWait::Call)) => pulled?,
+        pulled = pulls::pull(&app.memory, &present, (&pull, RoomWait::Call)) => match pulled {
+            // It has waited, and there was nothing: the next pull waits elsewhere.
+            Err(PullError::Group(GroupError::Home(_))) if begun.elapsed() >= LONG_PULL => {
+                return Ok(delivered(&[], group.options().max_attempts));
+            }
+            pulled => pulled?,
+        },
         why = caller.end() => return Err(ApiError::unauthorized(why)),
     };
     // The answer is counted by itself from here on.
@@ -355,6 +364,41 @@ pub(crate) fn group_call(request: GroupOptionsRequest) -> Result<GroupCall, ApiE
         member_ttl_ms: request.member_ttl_ms,
     };
     Ok(GroupCall { from, options })
+}
+
+/// What `call` says of a group, as a request.
+pub(crate) fn options_of(call: &GroupCall) -> GroupOptionsRequest {
+    let GroupCall { from, options } = call;
+    let (from, ts, after_id) = match from {
+        From::Earliest => ("earliest", None, None),
+        From::Ts(ts) => ("ts", Some(*ts), None),
+        From::AfterId(id) => ("afterId", None, Some(id.to_string())),
+        // A new group starts at no offset.
+        From::Latest | From::Offset(_) => ("latest", None, None),
+    };
+    let mode = options.mode.map(|mode| match mode {
+        Mode::Shared => "shared",
+        Mode::Partitioned => "partitioned",
+    });
+    let ordering = options.ordering.map(|ordering| match ordering {
+        Ordering::Key => "key",
+        Ordering::None => "none",
+        Ordering::Partition => "partition",
+    });
+    GroupOptionsRequest {
+        from: Some(from.to_owned()),
+        ts,
+        after_id,
+        mode: mode.map(str::to_owned),
+        ordering: ordering.map(str::to_owned),
+        ack_timeout_ms: options.ack_timeout_ms,
+        max_attempts: options.max_attempts,
+        backoff_ms: options.backoff_ms,
+        filter: options.filter.clone().flatten(),
+        normalize: options.normalize,
+        ack_window: options.ack_window,
+        member_ttl_ms: options.member_ttl_ms,
+    }
 }
 
 /// A group as it is answered.

@@ -3,6 +3,7 @@
 use super::{groups, projections};
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
+use crate::cluster::{Cluster, Forwarded, Part, gather};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::metrics::{GroupSample, KeptSample, SnapshotSample};
@@ -12,8 +13,9 @@ use axum::body::HttpBody;
 use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::{Bounds, ReadError, TopicName, TopicState};
+use prombus_core::{Bounds, HubId, LiveHub, ReadError, TopicName, TopicState};
 use prombus_engine::groups::Group;
+use prombus_engine::homes::Place;
 use prombus_engine::{Hub, SnapshotStatus};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -49,8 +51,10 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError>
 pub(crate) async fn ops(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    forwarded: Option<Extension<Forwarded>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
+    let is_forwarded = forwarded.is_some();
     let mut params = Params::parse(query.as_deref())?;
     let (topic, group) = (params.one("topic")?, params.one("group")?);
     params.done("topic, group")?;
@@ -62,7 +66,12 @@ pub(crate) async fn ops(
         topic.as_ref().is_none_or(|topic| topic == name) && caller.may(ask)
     };
     let (mut topics, mut groups, mut rows) = (Vec::new(), Vec::new(), MAX_ROWS);
-    for topic in hub.topics().await?.iter().filter(is_shown) {
+    let all = hub.topics().await?;
+    for topic in all.iter().filter(is_shown) {
+        let place = hub.place(&topic.name);
+        if is_forwarded && place != Place::Here {
+            continue;
+        }
         // Each topic and each group is some work that waits for nothing; others must have their turn.
         tokio::task::yield_now().await;
         let Ok(bounds) = hub.bounds(topic).await else { continue };
@@ -76,7 +85,17 @@ pub(crate) async fn ops(
             shown["snapshot"] =
                 json!({"topic": config.topic.as_str(), "pass": pass, "since": since, "lag": lag});
         }
+        let home = match &place {
+            Place::Here => hub.id(),
+            Place::At(other) => &other.id,
+        };
+        if app.cluster.is_some() {
+            shown["home"] = home.to_string().into();
+        }
         topics.push(shown);
+        if place != Place::Here {
+            continue;
+        }
         for found in hub.groups().list(topic).await {
             let name = found.name().as_str();
             // Who administers a topic sees its groups, but for those that are kept from him.
@@ -95,14 +114,59 @@ pub(crate) async fn ops(
         "disk_bytes": status.extra("disk_bytes"),
         "disk_free_bytes": status.extra("disk_free_bytes"),
     });
-    let projections = projections::visible_to(&caller, hub).await?;
-    let answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});
+    let projections = projections::visible_to(&caller, &app, is_forwarded).await?;
+    let mut answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});
+    if let Some(cluster) = app.cluster.as_deref().filter(|_| !is_forwarded) {
+        let target = query.as_deref().map_or("/ops".to_owned(), |query| format!("/ops?{query}"));
+        let parts = gather::<Value>(cluster, hub, (&target, &caller)).await;
+        answer["hubs"] = hubs(hub, &all, (&caller, &parts));
+        let told = parts.into_iter().filter_map(|part| part.part);
+        let mut groups: Vec<Value> =
+            told.filter_map(|mut part| part["groups"].as_array_mut().map(std::mem::take)).flatten().collect();
+        if let Some(own) = answer["groups"].as_array_mut() {
+            own.append(&mut groups);
+            let place = |group: &Value| {
+                [&group["topic"], &group["group"]].map(|name| name.as_str().map(str::to_owned))
+            };
+            own.sort_by_cached_key(place);
+        }
+    }
     let answer = json_of(StatusCode::OK, &answer);
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
     // While nobody else makes one, so that those who wait for their turn hold nothing. From here on it is counted by itself.
     let room = app.memory.room_for(bytes as usize).ok_or_else(|| app.memory.refusal())?;
     drop((room, turn));
     Ok(answer)
+}
+
+/// The hubs that take part, each with how many topics are at home on it that the caller may see.
+fn hubs(hub: &Hub, topics: &[TopicState], (caller, parts): (&Caller, &[Part<Value>])) -> Value {
+    let may_see = |topic: &&TopicState| {
+        caller.may(Ask { action: Action::Admin, topic: topic.name.as_str(), group: None })
+    };
+    let mut counts: BTreeMap<HubId, u64> = BTreeMap::new();
+    for topic in topics.iter().filter(may_see) {
+        let home = match hub.place(&topic.name) {
+            Place::Here => hub.id().clone(),
+            Place::At(other) => other.id,
+        };
+        *counts.entry(home).or_default() += 1;
+    }
+    let shown = |one: &LiveHub| {
+        let is_silent = parts.iter().any(|part| part.hub == one.id && part.part.is_none());
+        let mut shown = json!({
+            "id": one.id.to_string(),
+            "url": &*one.about.url,
+            "version": &*one.about.version,
+            "since": one.since_ms,
+            "topics": counts.get(&one.id).copied().unwrap_or_default(),
+        });
+        if is_silent {
+            shown["unreachable"] = true.into();
+        }
+        shown
+    };
+    hub.hubs().borrow().iter().map(shown).collect()
 }
 
 /// A group in the answer: with its partitions while `rows` of them are left, in totals after that.
@@ -138,7 +202,8 @@ async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Op
 /// the others are there.
 async fn samples(hub: &Hub) -> Vec<GroupSample> {
     let mut samples = Vec::new();
-    for topic in hub.topics().await.unwrap_or_default() {
+    let topics = hub.topics().await.unwrap_or_default();
+    for topic in topics.into_iter().filter(|topic| hub.place(&topic.name) == Place::Here) {
         tokio::task::yield_now().await;
         let groups = hub.groups().list(&topic).await;
         if groups.is_empty() {
@@ -213,10 +278,16 @@ pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, ApiError
 async fn metrics_text(app: &App) -> String {
     let hub = app.hub().ok();
     let store = hub.map(Hub::status);
-    let mut text = app.metrics.text(app.options.version, store.as_ref());
+    let mut text = app.cluster.as_deref().map(Cluster::counts_text).unwrap_or_default();
+    text.push_str(&app.metrics.text(app.options.version, store.as_ref()));
     text.push_str(&crate::metrics::connections_text(*app.sockets.borrow(), app.memory.used()));
+    if let (Some(hub), Some(_)) = (hub, &app.cluster) {
+        text.push_str(&crate::metrics::cluster_text(hub.claimed_topics(), hub.hubs().borrow().len()));
+    }
     if let Some(hub) = hub {
-        let projections = hub.projections().list().await.unwrap_or_default();
+        let mut projections = hub.projections().list().await.unwrap_or_default();
+        // Those that run on other hubs are told by these.
+        projections.retain(|status| hub.place(&status.definition.topic) == Place::Here);
         text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
         let durations = hub.cleaning().durations();
         text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub).await, durations));

@@ -3,6 +3,7 @@
 use crate::answers::json_of;
 use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
+use crate::cluster::{Forwarded, gather};
 use crate::definition::Fields;
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -13,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use prombus_core::TopicName;
-use prombus_engine::Hub;
+use prombus_engine::homes::Place;
 use prombus_engine::projections::{
     Definition, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus, RebuildStatus,
 };
@@ -88,11 +89,31 @@ fn admin(name: &str) -> Ask<'_> {
     Ask { action: Action::Admin, topic: name, group: None }
 }
 
-/// The projections that a caller may see: those whose topics it may administer.
-pub(crate) async fn visible_to(caller: &Caller, hub: &Hub) -> Result<Vec<ProjectionAnswer>, ApiError> {
+/// The projections that a caller may see: those whose topics it may administer. Those that run on other hubs are told by
+/// these, but not to another hub, which asks each by itself.
+pub(crate) async fn visible_to(
+    caller: &Caller,
+    app: &App,
+    is_forwarded: bool,
+) -> Result<Vec<ProjectionAnswer>, ApiError> {
+    let hub = app.hub()?;
     let all = hub.projections().list().await?;
+    let is_here = |status: &ProjectionStatus| hub.place(&status.definition.topic) == Place::Here;
     let visible = all.iter().filter(|status| caller.may(admin(status.definition.topic.as_str())));
-    Ok(visible.map(|status| shown_to(caller, status)).collect())
+    let visible = visible.filter(|status| !is_forwarded || is_here(status));
+    let mut shown: Vec<ProjectionAnswer> = visible.map(|status| shown_to(caller, status)).collect();
+    if let Some(cluster) = app.cluster.as_deref().filter(|_| !is_forwarded) {
+        let parts = gather::<ProjectionsAnswer>(cluster, hub, ("/v1/projections", caller)).await;
+        for told in parts.into_iter().filter_map(|part| part.part).flat_map(|part| part.projections) {
+            match shown.iter_mut().find(|known| known.name == told.name) {
+                // What runs elsewhere is not known here but by name.
+                Some(known) => *known = told,
+                None => shown.push(told),
+            }
+        }
+        shown.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+    Ok(shown)
 }
 
 /// Deleting a projection requires `admin` on everything it uses.
@@ -110,9 +131,10 @@ fn check_change(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiErr
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    forwarded: Option<Extension<Forwarded>>,
     _: NoParams,
 ) -> Result<Response, ApiError> {
-    let projections = visible_to(&caller, app.hub()?).await?;
+    let projections = visible_to(&caller, &app, forwarded.is_some()).await?;
     Ok(json_of(StatusCode::OK, &ProjectionsAnswer { projections }))
 }
 

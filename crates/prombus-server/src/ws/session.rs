@@ -157,6 +157,11 @@ impl Session {
         std::mem::take(&mut self.new_caller)
     }
 
+    /// How a subscription consumes.
+    pub fn pull(&self, key: &Key) -> Option<Pull> {
+        self.subscriptions.get(key).map(|subscription| subscription.pull.clone())
+    }
+
     fn check(&self, action: Action, key: (&TopicName, Option<&GroupName>)) -> Result<(), ApiError> {
         let caller = self.peer.caller.as_ref().ok_or_else(nobody)?;
         caller.check(Ask { action, topic: key.0.as_str(), group: key.1.map(GroupName::as_str) })
@@ -409,7 +414,7 @@ impl Session {
 
     /// The outcome of a commit. What it has settled is no longer held; where it failed, everything is held as before.
     pub fn committed(&mut self, corr: Corr, result: Result<Committed, ApiError>, out: &mut Vec<Effect>) {
-        let Committed { answer, settled } = match result {
+        let Committed { answer, settled, elsewhere } = match result {
             Ok(committed) => committed,
             Err(error) => return refuse(corr, &error, out),
         };
@@ -417,6 +422,9 @@ impl Session {
             if let Some(subscription) = self.subscriptions.get_mut(&Key { topic, group }) {
                 subscription.held.remove(lease);
             }
+        }
+        for lease in elsewhere {
+            self.subscriptions.all_held().for_each(|held| held.remove(lease));
         }
         if let Some(corr) = corr {
             out.push(Effect::Send(frames::committed(&corr, &answer)));

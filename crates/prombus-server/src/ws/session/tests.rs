@@ -5,7 +5,7 @@ mod patterns;
 use super::subscriptions::MAX_SUBSCRIPTIONS;
 use super::*;
 use crate::auth::{AuthOptions, Rules, Secret, StaticToken};
-use crate::commit::MAX_SETTLED;
+use crate::commit::{CommittedAnswer, MAX_SETTLED};
 use prombus_core::{Durability, Epoch, Event, Json, Offset, TopicNumber};
 use prombus_engine::commits::CommitAnswer;
 use prombus_engine::groups::SettleResult::{Done, Expired, NoRoom};
@@ -384,7 +384,8 @@ fn committed() -> Committed {
     let Key { topic, group } = key();
     let versions = [("c".into(), [("k".to_owned(), 1)].into())].into();
     let answer = CommitAnswer { events: Vec::new(), durability: Durability::Sync, versions, repeated: false };
-    Committed { answer, settled: vec![(LeaseOf { topic, group }, LEASE)] }
+    let settled = vec![(LeaseOf { topic, group }, LEASE)];
+    Committed { answer: CommittedAnswer::Here(answer), settled, elsewhere: Vec::new() }
 }
 
 #[test]
