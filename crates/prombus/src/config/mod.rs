@@ -4,6 +4,7 @@
 //! is an error too, because a setting that is silently ignored is worse than none.
 
 mod auth;
+mod cluster;
 mod keys;
 mod sections;
 mod state;

@@ -38,7 +38,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     take_memory_in_small_pages();
     let mut front = Listener::open(&settings).await?;
     let hub = tokio::select! {
-        hub = open_hub(&settings) => hub?,
+        hub = open_hub(&settings, &front.gateway) => hub?,
         signal = signals.next() => {
             tracing::info!("{signal} while the store was opening: exiting");
             return Ok(());
@@ -72,6 +72,8 @@ fn take_memory_in_small_pages() {
 
 /// Lets requests finish, then closes the store.
 async fn end(front: Listener, hub: &Hub) {
+    // First of all, so that the others do not wait for what is still in flight here.
+    front.gateway.leave(hub).await;
     drop(front.stop);
     hub.stop_waiting();
     hub.cleaning().stop();
@@ -141,7 +143,7 @@ fn unsettled(kind: &str, name: &str, why: impl Display) -> Failure {
     Failure::Failed(format!("cannot apply {kind} {name:?} from the configuration: {why}"))
 }
 
-async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
+async fn open_hub(settings: &Settings, gateway: &Gateway) -> Result<Hub, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let store = store::open(settings.store.clone(), settings.result_bytes, clock.clone()).await?;
     let Topics { auto_create, named } = &settings.topics;
@@ -152,6 +154,8 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
         clock,
     };
     let hub = Hub::assemble(store, options);
+    // Before it does anything that others do as well.
+    gateway.join(&hub).await.map_err(Failure::Failed)?;
     // Those that have a snapshot topic make it, as it is to be.
     let (first, then): (Vec<_>, Vec<_>) = named.iter().partition(|(_, patch)| patch.snapshot.is_some());
     for (name, patch) in first.into_iter().chain(then) {

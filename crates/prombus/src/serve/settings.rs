@@ -57,6 +57,15 @@ pub enum StoreChoice {
     Disk { dir: PathBuf, part_bytes: Option<u64> },
 }
 
+impl StoreChoice {
+    /// Whether several hubs can use the same store.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Memory | Self::Disk { .. } => false,
+        }
+    }
+}
+
 /// The environment that settings are taken from.
 pub struct Environment {
     /// The value of an environment variable; one that is empty counts as not set.
@@ -89,13 +98,13 @@ impl Settings {
             listen: first(&flags.listen, "PROMBUS_LISTEN", &file.server.listen)
                 .unwrap_or_else(|| DEFAULT_LISTEN.to_owned()),
             insecure: flags.insecure,
+            gateway: gateway_options(flags, environment, (path.as_deref(), &file))?,
             store: choose_store(flags, environment, &file)?,
             log_format: log_format.map_err(Failure::Usage)?,
             log_level: log_level.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
             result_bytes: file.limits.result_bytes(),
             clean_every: file.store.clean_every(),
-            gateway: gateway_options(flags, environment, (path.as_deref(), &file))?,
             topics: file.topics,
             collections: file.collections,
             projections: file.projection,
@@ -127,6 +136,11 @@ fn gateway_options(
         topic_events_per_s: limits.topic_events_per_s.unwrap_or(0),
         snapshot_max_age: file.snapshots.max_age_s.map_or(default.snapshot_max_age, Duration::from_secs),
         auth: file.auth.options(environment.variable).map_err(at_file)?,
+        cluster: choose_store(flags, environment, file).and_then(|store| {
+            let advertise = file.server.advertise.as_deref();
+            let cluster = file.cluster.options(store.is_shared(), advertise, environment.variable);
+            cluster.map_err(at_file)
+        })?,
         hosts: file.server.hosts.clone().unwrap_or_default(),
         allow_origins: file.server.allow_origins.clone().unwrap_or_default(),
         tls: choose_tls(flags, environment, file)?,
