@@ -1,5 +1,6 @@
-//! Repository chores: `cargo xtask test`, `tools`, `tidy`, `chaos` and `bench`.
+//! Repository chores: `cargo xtask test`, `tools`, `tidy`, `mongo`, `chaos` and `bench`.
 
+mod mongo;
 mod suite;
 mod tidy;
 mod tools;
@@ -24,6 +25,8 @@ enum Command {
     Tools,
     /// Check the rules of the house that no compiler knows
     Tidy,
+    /// Run a command beside a replica set of MongoDB, whose URL it finds in PROMBUS_TEST_MONGODB
+    Mongo(mongo::Beside),
     #[command(flatten)]
     Trial(trials::Trial),
 }
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         Command::Test => suite::run(),
         Command::Tools => tools::install(),
         Command::Tidy => tidy::run(),
+        Command::Mongo(beside) => mongo::run(&beside),
         Command::Trial(trial) => trials::run(trial),
     };
     match outcome {

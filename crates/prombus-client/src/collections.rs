@@ -1,17 +1,17 @@
 //! Collections: listing them, and the settings of those that commits write.
 
 use crate::{Client, ClientError};
-use prombus_wire::{CollectionAnswer, CollectionIndex, Collections};
+use prombus_wire::{
+    CollectionAnswer, CollectionIndex, CollectionRequest, Collections, FullIndexRequest, IndexRequest,
+};
 use reqwest::Method;
-use serde::Serialize;
 
 /// The settings of a collection that commits write. They replace all previous settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CollectionSettings {
     /// Its indexes.
     pub indexes: Vec<CollectionIndex>,
     /// The topic that its changes are published to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub changefeed: Option<String>,
 }
 
@@ -39,6 +39,14 @@ impl CollectionSettings {
         self.changefeed = Some(topic.into());
         self
     }
+
+    fn request(&self) -> CollectionRequest {
+        let index = |CollectionIndex { fields, unique }: &CollectionIndex| {
+            IndexRequest::Full(FullIndexRequest { fields: fields.clone(), unique: Some(*unique) })
+        };
+        let indexes = self.indexes.iter().map(index).collect();
+        CollectionRequest { indexes: Some(indexes), changefeed: self.changefeed.clone() }
+    }
 }
 
 impl Client {
@@ -60,7 +68,7 @@ impl Client {
         settings: &CollectionSettings,
     ) -> Result<CollectionAnswer, ClientError> {
         let call = self.request(Method::PUT, &["v1", "collections", name]);
-        let response = self.call(Self::with_json(call, settings)?).await?;
+        let response = self.call(Self::with_json(call, &settings.request())?).await?;
         self.answer(response).await
     }
 
@@ -94,7 +102,7 @@ mod tests {
         let settings = CollectionSettings::default().with_index(["a", "b"]).with_unique_index(["c"]);
         let expected =
             json!({"indexes": [{"fields": ["a", "b"], "unique": false}, {"fields": ["c"], "unique": true}]});
-        assert_eq!(serde_json::to_value(&settings).unwrap(), expected);
-        assert_eq!(serde_json::to_value(settings.with_changefeed("t")).unwrap()["changefeed"], "t");
+        assert_eq!(serde_json::to_value(settings.request()).unwrap(), expected);
+        assert_eq!(serde_json::to_value(settings.with_changefeed("t").request()).unwrap()["changefeed"], "t");
     }
 }

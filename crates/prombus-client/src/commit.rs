@@ -5,7 +5,7 @@ use crate::{
     Client, ClientError, Committed, Delivery, DeliveryContext, DeliveryRecord, HubError, NewEvent,
     RawDelivery, Topic,
 };
-use prombus_wire::ErrorCode;
+use prombus_wire::{CommitEventRequest, CommitRequest, ErrorCode, Object, Text, WriteRequest};
 use reqwest::Method;
 use reqwest::header::CONTENT_TYPE;
 use serde::Serialize;
@@ -90,42 +90,36 @@ impl From<&RawDelivery> for Ack {
     }
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 struct Write {
     collection: String,
     key: String,
-    #[serde(flatten)]
     op: WriteOp,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Box<RawValue>,
     if_version: Option<u64>,
 }
 
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteOp {
-    Set(Box<RawValue>),
-    Merge(Box<RawValue>),
-    Inc(Box<RawValue>),
-    Delete(bool),
+    Set,
+    Merge,
+    Inc,
+    Delete,
 }
 
-#[derive(Serialize)]
-struct Body<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    commit_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    ack: Vec<&'a str>,
-    #[serde(skip_serializing_if = "<[Write]>::is_empty")]
-    writes: &'a [Write],
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    publish: Vec<Publish<'a>>,
-}
-
-#[derive(Serialize)]
-struct Publish<'a> {
-    topic: &'a str,
-    #[serde(flatten)]
-    event: &'a NewEvent,
+impl Write {
+    fn request(&self) -> WriteRequest<'_> {
+        let value = |op| (self.op == op).then_some(&*self.value);
+        WriteRequest {
+            collection: self.collection.as_str().into(),
+            key: self.key.as_str().into(),
+            set: value(WriteOp::Set),
+            merge: value(WriteOp::Merge),
+            inc: value(WriteOp::Inc),
+            delete: value(WriteOp::Delete),
+            if_version: self.if_version,
+        }
+    }
 }
 
 impl Commit {
@@ -149,22 +143,22 @@ impl Commit {
 
     /// Replaces the document.
     pub fn set<D: Serialize + ?Sized>(self, collection: &str, key: &str, document: &D) -> Self {
-        self.write_json(WriteOp::Set, (collection, key), document)
+        self.write(WriteOp::Set, (collection, key), document)
     }
 
     /// Merges into the document (RFC 7396): `null` removes a field.
     pub fn merge<D: Serialize + ?Sized>(self, collection: &str, key: &str, changes: &D) -> Self {
-        self.write_json(WriteOp::Merge, (collection, key), changes)
+        self.write(WriteOp::Merge, (collection, key), changes)
     }
 
     /// Adds the numbers in this object to the fields of the document.
     pub fn inc<D: Serialize + ?Sized>(self, collection: &str, key: &str, amounts: &D) -> Self {
-        self.write_json(WriteOp::Inc, (collection, key), amounts)
+        self.write(WriteOp::Inc, (collection, key), amounts)
     }
 
     /// Deletes the document.
     pub fn delete(self, collection: &str, key: &str) -> Self {
-        self.write(WriteOp::Delete(true), (collection, key))
+        self.write(WriteOp::Delete, (collection, key), &true)
     }
 
     /// Makes the preceding write, and so the whole commit, conditional on the document having this version; 0 means
@@ -194,24 +188,19 @@ impl Commit {
         }
     }
 
-    fn write_json<D: Serialize + ?Sized>(
+    fn write<D: Serialize + ?Sized>(
         mut self,
-        op: fn(Box<RawValue>) -> WriteOp,
-        place: (&str, &str),
+        op: WriteOp,
+        (collection, key): (&str, &str),
         value: &D,
     ) -> Self {
         match serde_json::value::to_raw_value(value) {
-            Ok(json) => self.write(op(json), place),
-            Err(error) => {
-                self.blame(&format!("{} {}: {error}", place.0, place.1));
-                self
+            Ok(value) => {
+                let (collection, key) = (collection.to_owned(), key.to_owned());
+                self.writes.push(Write { collection, key, op, value, if_version: None });
             }
+            Err(error) => self.blame(&format!("{collection} {key}: {error}")),
         }
-    }
-
-    fn write(mut self, op: WriteOp, (collection, key): (&str, &str)) -> Self {
-        let (collection, key) = (collection.to_owned(), key.to_owned());
-        self.writes.push(Write { collection, key, op, if_version: None });
         self
     }
 
@@ -224,11 +213,13 @@ impl Commit {
         if let Some(bad) = &self.bad {
             return Err(ClientError::BadInput(serde::ser::Error::custom(bad)));
         }
-        Ok(serde_json::to_string(&Body {
-            commit_id: self.id.as_deref().or(id),
-            ack: self.acks.iter().map(|ack| ack.token.as_str()).collect(),
-            writes: &self.writes,
-            publish: self.publish.iter().map(|(topic, event)| Publish { topic, event }).collect(),
+        Ok(serde_json::to_string(&CommitRequest {
+            commit_id: self.id.as_deref().or(id).map(Text::from),
+            ack: all(&self.acks, |ack| ack.token.as_str().into()),
+            writes: all(&self.writes, |write| Object(write.request())),
+            publish: all(&self.publish, |(topic, event)| {
+                Object(CommitEventRequest::new(topic.as_str().into(), &event.payload, event.options()))
+            }),
         })?)
     }
 
@@ -236,6 +227,11 @@ impl Commit {
     pub(crate) fn held(&self) -> impl Iterator<Item = &Lease> {
         self.acks.iter().filter_map(|ack| ack.held.as_ref())
     }
+}
+
+/// What is sent of a list, unless it is empty.
+fn all<'a, T, U>(list: &'a [T], request: impl Fn(&'a T) -> U) -> Option<Vec<U>> {
+    (!list.is_empty()).then(|| list.iter().map(request).collect())
 }
 
 /// Why a commit failed. Nothing of it happened, unless its [outcome is unknown](CommitError::is_outcome_unknown).

@@ -1,48 +1,49 @@
 //! Events to publish. Payloads are kept as JSON text, so that no digit changes.
 
-use serde::Serialize;
+use prombus_wire::{EventRequest, ExpectRequest, Object, PublishOptions, Text};
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// An event to publish. The hub fills in what is omitted.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub struct NewEvent {
     /// The producer's own id (a UUID), which makes the publish idempotent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Event time in epoch milliseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ts: Option<u64>,
     /// Determines ordering, compaction and the partition.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// A session or correlation id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub sid: Option<String>,
     /// Headers.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// Any JSON.
     pub payload: Box<RawValue>,
     /// The ids of the events that caused this one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub caused_by: Vec<String>,
     /// Tags.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// The partition, if the producer chooses one (not together with a key).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<u32>,
     /// Condition for storing the event.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<Expect>,
 }
 
 /// A condition for storing an event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expect {
     /// The id of the latest event of the key; `None` if the key must not have any.
     pub last_id: Option<String>,
+}
+
+/// A field that goes over the wire as JSON.
+#[derive(Debug, Clone, Copy, Serialize)]
+#[serde(untagged)]
+pub(crate) enum Field<'a> {
+    Text(&'a str),
+    List(&'a [String]),
+    Headers(&'a BTreeMap<String, String>),
 }
 
 impl NewEvent {
@@ -67,6 +68,24 @@ impl NewEvent {
         Ok(Self::new(serde_json::value::to_raw_value(payload)?))
     }
 
+    /// What is sent beside the payload.
+    pub(crate) fn options<'a>(&'a self) -> PublishOptions<'a, Field<'a>> {
+        let list = |list: &'a [String]| (!list.is_empty()).then_some(Field::List(list));
+        let expect =
+            |expect: &'a Expect| Object(ExpectRequest { last_id: expect.last_id.as_deref().map(Text::from) });
+        PublishOptions {
+            key: self.key.as_deref().map(Text::from),
+            id: self.id.as_deref().map(Text::from),
+            ts: self.ts,
+            sid: self.sid.as_deref().map(Field::Text),
+            headers: (!self.headers.is_empty()).then_some(Field::Headers(&self.headers)),
+            tags: list(&self.tags),
+            caused_by: list(&self.caused_by),
+            partition: self.partition,
+            expect: self.expect.as_ref().map(expect),
+        }
+    }
+
     /// Sets the key.
     #[must_use]
     pub fn with_key(mut self, key: impl Into<String>) -> Self {
@@ -79,6 +98,13 @@ impl NewEvent {
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
+    }
+}
+
+/// As the hub takes it.
+impl Serialize for NewEvent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        EventRequest::new(&self.payload, self.options()).serialize(serializer)
     }
 }
 
@@ -98,7 +124,7 @@ mod tests {
         event.expect = Some(Expect { last_id: None });
         assert_eq!(
             serde_json::to_string(&event).unwrap(),
-            r#"{"key":"k","payload":1,"expect":{"last_id":null}}"#
+            r#"{"payload":1,"key":"k","expect":{"last_id":null}}"#
         );
     }
 

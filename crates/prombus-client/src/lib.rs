@@ -65,12 +65,12 @@ pub use prombus_wire::{
     AckRequest, BackupAnswer, BackupFile, CleanAnswer, CollectionAnswer, CollectionIndex, CollectionOwner,
     Committed, CursorAnswer, CursorPosition, CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord,
     DryRun, Durability, ErrorCode, EventRecord, EventsPage, ExtendRequest, ForgetAnswer, GroupAnswer,
-    GroupChangeRequest, GroupOptionsRequest, GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult,
-    MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState,
-    Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaAnswer,
-    SchemaChecked, SchemaMode, SchemaRegistered, SchemaVersion, SchemaViolation, SkipRequest, Skipped,
-    SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text, TopicAnswer, TopicSchemas, TrimRequest,
-    UpcasterAnswer, Waiting,
+    GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering, GroupPartition, Imported, IndexAnswer,
+    IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,
+    ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer,
+    ReplayAnswer, ReplayRequest, SchemaAnswer, SchemaChecked, SchemaMode, SchemaRegistered, SchemaVersion,
+    SchemaViolation, SkipRequest, Skipped, SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text,
+    TopicAnswer, TopicSchemas, TrimRequest, UpcasterAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 pub use schemas::NewSchema;

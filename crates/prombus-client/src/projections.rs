@@ -1,14 +1,9 @@
 //! Projections: status, defining, rebuilding and deleting them.
 
 use crate::{Client, ClientError};
-use prombus_wire::{ProjectionAnswer, ProjectionsAnswer};
+use prombus_wire::{ProjectionAnswer, ProjectionsAnswer, RebuildRequest};
 use reqwest::Method;
 use serde::Serialize;
-
-#[derive(Serialize)]
-struct RebuildRequest {
-    partial: bool,
-}
 
 impl Client {
     /// All projections, by name.
@@ -57,7 +52,7 @@ impl Client {
     /// `partial` is set.
     pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionAnswer, ClientError> {
         let call = self.request(Method::POST, &["v1", "projections", name, "rebuild"]);
-        let response = self.call(Self::with_json(call, &RebuildRequest { partial })?).await?;
+        let response = self.call(Self::with_json(call, &RebuildRequest { partial: Some(partial) })?).await?;
         self.answer(response).await
     }
 }

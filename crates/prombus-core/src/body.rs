@@ -227,7 +227,11 @@ pub(crate) fn text_bytes<T: serde::Serialize + ?Sized>(value: &T) -> usize {
     count.0
 }
 
-/// The sum of integers is a 64-bit integer, or refused; where one of them is a double, it is a finite double.
+/// From here on, not every integer is a double.
+const END_OF_EXACT_DOUBLES: f64 = 9_007_199_254_740_992.0;
+
+/// The sum of integers is a 64-bit integer, or refused; where one of them is a double, it is a finite double. An integer is not
+/// added to a double that may be too large to change by it.
 fn sum(name: &str, old: Option<&Value>, amount: &Value) -> Result<Number, WriteError> {
     let not_a_number = || WriteError::NotANumber(name.to_owned());
     let zero = Value::from(0);
@@ -237,11 +241,16 @@ fn sum(name: &str, old: Option<&Value>, amount: &Value) -> Result<Number, WriteE
         return Ok(sum.into());
     }
     let (Some(a), Some(b)) = (old.as_f64(), amount.as_f64()) else { return Err(not_a_number()) };
+    if integer(amount).is_some_and(|amount| amount != 0) && a.abs() >= END_OF_EXACT_DOUBLES {
+        return Err(WriteError::InexactSum(name.to_owned()));
+    }
     Number::from_f64(a + b).ok_or_else(not_a_number)
 }
 
 fn integer(value: &Value) -> Option<i128> {
-    value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from))
+    // JSON's `-0` is an integer, which is read as a double. To add it as one would make doubles of integers.
+    let zero = || value.as_f64().filter(|double| *double == 0.0 && double.is_sign_negative()).map(|_| 0);
+    value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from)).or_else(zero)
 }
 
 #[cfg(test)]
@@ -347,6 +356,15 @@ mod tests {
         assert_eq!(sum("-1", "9223372036854775808"), Ok("9223372036854775807".into()));
         assert_eq!(sum("9223372036854775807", "1.0"), Ok("9.223372036854776e+18".into()));
         assert_eq!(sum("1.5", "1"), Ok("2.5".into()));
+        assert_eq!(sum("9007199254740993", "-0"), Ok("9007199254740993".into()));
+        assert_eq!(sum("-0", "9007199254740993"), Ok("9007199254740993".into()));
+        assert_eq!((sum("-0", "-0"), sum("0.5", "-0")), (Ok("0".into()), Ok("0.5".into())));
+        let inexact = Err(WriteError::InexactSum("n".into()));
+        assert_eq!(sum("9007199254740992.0", "1"), inexact);
+        assert_eq!(sum("-1e300", "-1"), inexact);
+        assert_eq!(sum("9007199254740991.0", "1"), Ok("9007199254740992.0".into()));
+        assert_eq!(sum("9007199254740992.0", "1.0"), Ok("9007199254740992.0".into()));
+        assert_eq!(sum("1e300", "0"), Ok("1e+300".into()));
         assert_eq!(sum("1e308", "1e308"), Err(WriteError::NotANumber("n".into())));
         assert_eq!(sum("\"1\"", "1"), Err(WriteError::NotANumber("n".into())));
     }

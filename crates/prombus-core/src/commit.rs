@@ -9,6 +9,7 @@ use crate::document::{DocumentWrite, WriteError, WriteOp};
 use crate::error::CommitError;
 use crate::event::NewEvent;
 use crate::event_copy::EventCopy;
+use crate::json::Json;
 use crate::offsets::Offsets;
 use crate::placing::NewTopics;
 use crate::position::{Epoch, Offset, Partition, Sequence, TopicNumber};
@@ -32,6 +33,8 @@ pub struct Commit {
     pub documents: Vec<DocumentWrite>,
     /// Cursors to move.
     pub cursors: Vec<CursorMove>,
+    /// Whose events and writes these are. The hub asks more of what comes from others; a store asks the same of all.
+    pub origin: Origin,
     /// What it may come to.
     pub limits: CommitLimits,
     /// How its events make topics that do not exist, those of changefeeds too; `None` where only topics of the hub's
@@ -40,6 +43,22 @@ pub struct Commit {
     /// What its events were made for: topics as they were when these were checked. If one is another by now, the commit is
     /// [`CommitError::Outdated`].
     pub seen: Vec<SeenTopic>,
+    /// The headers that events came with where others were put in their place for that, by the number of the event:
+    /// see [`Commit::unchecked`].
+    pub headers_before: Vec<(usize, Option<Box<Json>>)>,
+}
+
+/// Whose a commit is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// A producer's or a consumer's.
+    #[default]
+    Producer,
+    /// What the hub makes of users' events: those that projections publish, and dead letters that go back. New dead letters
+    /// may be among them.
+    Derived,
+    /// The hub's own: dead letters, records of snapshots, definitions, cursors.
+    Hub,
 }
 
 /// A topic as it was seen by whoever made a commit: see [`SeenTopic::holds`].
@@ -148,6 +167,11 @@ impl CommitLimits {
 }
 
 impl Commit {
+    /// A commit of the hub's own, with nothing in it yet.
+    pub fn by_hub() -> Self {
+        Self { origin: Origin::Hub, ..Self::default() }
+    }
+
     /// The size that limits go by: that of its events, their copies and its writes.
     pub fn size(&self) -> usize {
         self.event_sizes().sum::<usize>() + self.documents.iter().map(DocumentWrite::size).sum::<usize>()
@@ -164,10 +188,41 @@ impl Commit {
         }
     }
 
+    /// The commit as it came, without what a check against [topics that it has seen](Self::seen) has left on it: whoever
+    /// checks it again starts from here, because the topics may be others by then.
+    pub fn unchecked(&mut self) {
+        if std::mem::take(&mut self.seen).is_empty() {
+            return;
+        }
+        self.event_copies.clear();
+        for (index, headers) in self.headers_before.drain(..) {
+            if let Some(append) = self.events.get_mut(index) {
+                append.event.headers = headers;
+            }
+        }
+    }
+
+    /// Takes out an event that the commit was refused for. The others are as they came.
+    pub fn take_out(&mut self, index: usize) -> Option<Append> {
+        self.unchecked();
+        (index < self.events.len()).then(|| self.events.remove(index))
+    }
+
     /// Whether it does nothing but remove: what a store takes as long as it can, because it makes room.
     pub fn only_removes(&self) -> bool {
         // There are no copies without events.
-        let Self { config, events, event_copies: _, documents, cursors, limits: _, makes: _, seen: _ } = self;
+        let Self {
+            config,
+            events,
+            event_copies: _,
+            documents,
+            cursors,
+            origin: _,
+            limits: _,
+            makes: _,
+            seen: _,
+            headers_before: _,
+        } = self;
         // The settings of a collection that goes are only there to be compared with those that it has.
         let goes = |named: &Arc<str>| {
             config
@@ -314,8 +369,8 @@ pub enum ConfigChange {
     },
     /// Gives up the events of a partition below an offset.
     Trim {
-        /// The topic.
-        topic: TopicName,
+        /// The incarnation of the topic that was read.
+        topic: TopicRef,
         /// The partition.
         partition: Partition,
         /// The first offset that is kept; lower than the present first, or higher than next, is clamped.

@@ -276,6 +276,11 @@ pub enum WriteError {
     /// Integers are added exactly, or not at all.
     #[error("field {0:?} would leave the 64-bit integers; add a double (such as 1.0) where rounding is fine")]
     SumOutOfRange(String),
+    /// Integers are added exactly, or not at all.
+    #[error(
+        "field {0:?} is a double of 2^53 or more, which an integer may not change; add a double (such as 1.0) where rounding is fine, or set the field to a 64-bit integer first"
+    )]
+    InexactSum(String),
     /// A number that neither 64 bits nor a double can hold.
     #[error("a number in it is neither a 64-bit integer nor a double")]
     NumberOutOfRange,

@@ -35,7 +35,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
 pub use commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Loss,
-    Placement, ReaderLimit, Receipt, ResultBytes, SeenTopic,
+    Origin, Placement, ReaderLimit, Receipt, ResultBytes, SeenTopic,
 };
 pub use copies::{Copies, CopyError, CopyFile, HeldCopy, Mark};
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
@@ -61,3 +61,5 @@ pub use topic::{
     TopicState, check_snapshot,
 };
 pub use wakes::{Touched, Wakes, Watched};
+
+pub use prombus_wire::{GroupMode, GroupOrdering, group_options};

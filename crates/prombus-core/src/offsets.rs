@@ -75,6 +75,27 @@ impl Offsets {
         Offset(high)
     }
 
+    /// The same set as sets of which none reaches beyond `span` offsets, from a multiple of it.
+    pub fn pieces(&self, span: u64) -> Vec<Self> {
+        let mut pieces = Vec::new();
+        let mut left = vec![self.0.clone()];
+        // Halved again and again, so that each offset is copied as often only as that takes.
+        while let Some(mut set) = left.pop() {
+            let (Some(first), Some(last)) = (set.min(), set.max()) else { continue };
+            let (first, last) = (first / span, last / span);
+            if first == last {
+                pieces.push(Self(set));
+                continue;
+            }
+            let middle = (first + (last - first).div_ceil(2)) * span;
+            let mut upper = set.clone();
+            upper.remove_range(..middle);
+            set.remove_range(middle..);
+            left.extend([upper, set]);
+        }
+        pieces
+    }
+
     /// The set as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.0.serialized_size());
@@ -124,6 +145,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pieces_are_the_whole(offsets in prop::collection::vec(0u64..200, 0..60), span in 1u64..50) {
+            let whole = set(offsets);
+            let pieces = whole.pieces(span);
+            for piece in &pieces {
+                let mut within: Vec<u64> = piece.iter().map(|offset| offset.0 / span).collect();
+                within.dedup();
+                prop_assert_eq!(within.len(), 1);
+            }
+            let again: Vec<Offset> = pieces.iter().flat_map(Offsets::iter).collect();
+            prop_assert_eq!(again, whole.iter().collect::<Vec<_>>());
+        }
+
         #[test]
         fn the_next_absent_is_the_first_that_is_not_there(offsets in prop::collection::vec(0u64..60, 0..60)) {
             let holes = set(offsets.iter().copied());

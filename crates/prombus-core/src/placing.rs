@@ -12,7 +12,7 @@ use crate::topic::{TopicConfig, TopicName};
 use std::collections::{BTreeSet, HashMap};
 
 /// Chooses partitions. A store has one for all of its commits.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Placer {
     /// Counts the events that nothing but their turn decides about.
     turns: u32,

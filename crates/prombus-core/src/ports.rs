@@ -3,7 +3,7 @@
 //! Pages, not streams: whoever follows a topic reads pages and waits with [`EventLog::changed`] in between,
 //! so stores stay small and wrappers trivial. No method has a default, so that no wrapper silently skips one.
 //! Callers stay on the runtime: a method that would block it for long (pages, histories, searches, lists) leaves it inside the
-//! store; one that looks a single thing up need not.
+//! store; one that looks a single thing up need not where that is in memory.
 
 use crate::collection::{CollectionState, Find, Found};
 use crate::commit::{Commit, CursorKey};

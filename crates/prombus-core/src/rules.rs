@@ -113,14 +113,15 @@ pub fn publish_digest(key: Option<&[u8]>, payload: &[u8]) -> u128 {
 
 impl Remembered {
     /// What a publish of the `index`th event of a commit is answered where this one has its id. `None` where that is
-    /// longer ago than the window of the topic, so that it is an event of its own.
+    /// longer ago than the window of the topic, so that it is an event of its own. Time goes by the clock as it is: by recorded
+    /// time, which is held up, a clock that was ahead for a moment would have ended the window of every id for good.
     pub fn answer(
         self,
         index: usize,
         topic: &TopicState,
-        recorded_ts: u64,
+        now_ms: u64,
     ) -> Result<Option<Appended>, CommitError> {
-        if self.recorded_ts < recorded_ts.saturating_sub(topic.config.dedupe_window_ms) {
+        if self.recorded_ts < now_ms.saturating_sub(topic.config.dedupe_window_ms) {
             return Ok(None);
         }
         match self.is_repeated {

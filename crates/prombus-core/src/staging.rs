@@ -100,8 +100,8 @@ pub trait Staging {
     /// What chooses partitions.
     fn placer(&mut self) -> &mut Placer;
 
-    /// When the commit is recorded.
-    fn recorded_ts(&self) -> u64;
+    /// What the clock says, which may be less than what was recorded before.
+    fn now_ms(&self) -> u64;
 
     /// What is known of the last event with the id of this one, which has an id.
     fn remembered(
@@ -238,7 +238,7 @@ pub fn append<S: Staging>(
     let partition = stage.placer().place(index, append, topic.config.partitions)?;
     if append.event.id.is_some()
         && let Some(remembered) = stage.remembered(one, to)?
-        && let Some(first) = remembered.answer(index, topic, stage.recorded_ts())?
+        && let Some(first) = remembered.answer(index, topic, stage.now_ms())?
     {
         return Ok(Some(first));
     }
@@ -276,10 +276,13 @@ fn configure(to: &mut impl Staging, change: &ConfigChange, limits: CommitLimits)
             to.delete_topic(name)
         }
         ConfigChange::Trim { topic, partition, before, loss } => {
-            let topic = existing(to, topic)?;
-            match to.bounds(topic, *partition).trimmed(*before) {
-                Some(first) => to.trim((&topic.pinned(), *partition), first, *loss),
-                None => Ok(()),
+            let there = existing(to, &topic.name)?;
+            match to.bounds(there, *partition).trimmed(*before) {
+                Some(first) if topic.incarnation.is_none_or(|number| number == there.number) => {
+                    to.trim((&there.pinned(), *partition), first, *loss)
+                }
+                // What was read is gone, by itself or with its topic.
+                _ => Ok(()),
             }
         }
         ConfigChange::Discard { topic, partition, offsets, loss } => {

@@ -8,12 +8,17 @@
 use crate::document::DocumentWrite;
 use crate::position::Sequence;
 use crate::topic::TopicName;
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
+use std::task::Poll;
 use tokio::sync::watch;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// So many bells do all topics have.
 const BELLS: usize = 1024;
+/// Whoever would listen to more of them at a time listens to everything: then most commits are for it.
+const MOST_AT_ONCE: usize = 32;
 const WORD: usize = u64::BITS as usize;
 
 /// What somebody waits for.
@@ -25,6 +30,8 @@ pub enum Watched {
     Topics,
     /// Events of one topic, and that it is made, changed or deleted.
     Topic(TopicName),
+    /// The same of any of these topics, and whatever [`Topics`](Self::Topics) stands for.
+    AnyOf(Vec<TopicName>),
     /// Documents of one collection that are written or deleted by themselves, and not with the whole collection.
     Collection(Arc<str>),
 }
@@ -54,12 +61,28 @@ impl Touched {
         self.appended_to(topic);
     }
 
+    /// Whatever anybody may wait for: it is not known what has changed.
+    pub fn everything() -> Self {
+        Self { topics: true, bells: [u64::MAX; BELLS / WORD] }
+    }
+
+    /// With all that others have touched, too.
+    pub fn add(&mut self, others: &Self) {
+        self.topics |= others.topics;
+        self.bells.iter_mut().zip(others.bells).for_each(|(mine, theirs)| *mine |= theirs);
+    }
+
+    /// Documents of a collection are written or deleted.
+    pub fn wrote_to(&mut self, collection: &str) {
+        self.ring(bell_of_collection(collection));
+    }
+
     /// Documents are written or deleted.
     pub fn wrote(&mut self, documents: &[DocumentWrite]) {
         // Neighbours mostly go to the same collection.
         for together in documents.chunk_by(|one, next| one.collection == next.collection) {
             if let Some(write) = together.first() {
-                self.ring(bell_of_collection(&write.collection));
+                self.wrote_to(&write.collection);
             }
         }
     }
@@ -123,11 +146,30 @@ impl Wakes {
             Watched::Topics => &self.topics,
             Watched::Topic(topic) => &self.bells[bell_of(topic)],
             Watched::Collection(name) => &self.bells[bell_of_collection(name)],
+            Watched::AnyOf(topics) => {
+                if topics.len() > MOST_AT_ONCE {
+                    return rung(&self.everything, after).await;
+                }
+                let bells: BTreeSet<usize> = topics.iter().map(bell_of).collect();
+                let bells = bells.into_iter().map(|bell| &self.bells[bell]).chain([&self.topics]);
+                let mut waits: Vec<_> = bells.map(|bell| Box::pin(rung(bell, after))).collect();
+                // Whichever it is: all that was rung for before is visible by then, too.
+                return poll_fn(|context| {
+                    let mut answers = waits.iter_mut().map(|wait| wait.as_mut().poll(context));
+                    answers.find(Poll::is_ready).unwrap_or(Poll::Pending)
+                })
+                .await;
+            }
         };
-        let mut bell = bell.subscribe();
-        // A bell lives as long as this does.
-        bell.wait_for(|now| *now > after.0).await.map_or(after, |now| Sequence(*now))
+        rung(bell, after).await
     }
+}
+
+/// Waits until a bell is rung after `after`.
+async fn rung(bell: &watch::Sender<u64>, after: Sequence) -> Sequence {
+    let mut bell = bell.subscribe();
+    // A bell lives as long as whoever waits for it.
+    bell.wait_for(|now| *now > after.0).await.map_or(after, |now| Sequence(*now))
 }
 
 #[cfg(test)]
@@ -161,8 +203,37 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_some_topics_is_not_woken_for_others() {
+        let all: Vec<TopicName> = (0..=MOST_AT_ONCE).map(|n| topic(&format!("t-{n}"))).collect();
+        let other = topic("other");
+        let few = &all[..MOST_AT_ONCE];
+        assert!(few.iter().all(|name| bell_of(name) != bell_of(&other)));
+        let wakes = Wakes::new(1);
+        let wake = |sequence, name: &TopicName, is_changed: bool| {
+            let mut touched = Touched::default();
+            if is_changed {
+                touched.changed(name)
+            } else {
+                touched.appended_to(name)
+            }
+            wakes.wake(sequence, &touched);
+        };
+        let now = |of: &[TopicName], after| {
+            wakes.changed(&Watched::AnyOf(of.to_vec()), Sequence(after)).now_or_never()
+        };
+        wake(2, &other, false);
+        assert_eq!(now(few, 1), None);
+        assert_eq!(now(&all, 1), Some(Sequence(2)), "of so many, any commit may be for it");
+        wake(3, &few[7], false);
+        assert_eq!(now(few, 1), Some(Sequence(3)));
+        assert_eq!(now(few, 3), None);
+        wake(4, &other, true);
+        assert_eq!(now(few, 3), Some(Sequence(4)), "it may be one that is waited for");
+        assert_eq!(now(&[], 3), Some(Sequence(4)));
+    }
+
+    #[test]
     fn every_bell_can_be_rung() {
-        let touched = Touched { topics: false, bells: [u64::MAX; BELLS / WORD] };
-        assert!(touched.rung().eq(0..BELLS));
+        assert!(Touched::everything().rung().eq(0..BELLS));
     }
 }

@@ -13,8 +13,12 @@ pub trait Bus: Send + Sync {
     /// Gives `commit` its place in the order of the log, as [`EventLog::enqueue`] does, after the checks of all layers:
     /// what they refuse has no place, and what the log refuses is the ticket's answer.
     ///
-    /// A layer waits for nothing by itself, so that none passes another. What it wants changed in a commit, it changes on
-    /// the way (`Arc::make_mut` copies only what someone else still holds), and whoever tries again has it as it is then.
+    /// The place is fixed when this has returned, and not before: of two calls that overlap, either may come first, so
+    /// whoever wants an order enqueues one after the other. One layer waits on the way: that of the schemas, for a topic
+    /// that is being changed to be so, and for large events to be checked.
+    ///
+    /// What a layer wants changed in a commit, it changes on the way (`Arc::make_mut` copies only what someone else still
+    /// holds), and whoever tries again has it as it is then.
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError>;
 }
 

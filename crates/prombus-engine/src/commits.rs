@@ -1,6 +1,5 @@
 //! Commits of consumers: acks, writes and publishes in one transaction.
 
-mod early;
 mod memory;
 
 use crate::bus::{Bus, BusError};
@@ -168,7 +167,7 @@ impl Commits {
             let receipt = self.enqueue_admitted(&acks, commit).await?;
             return Ok(Box::pin(async move { Ok(outline.answer(receipt.await?, false)) }));
         };
-        let before = self.memory.recall(&name, &outline).await?;
+        let before = self.memory.recall(&name).await?;
         if let Some(done) = before.done {
             return Ok(Box::pin(ready(Ok(outline.answer(done, true)))));
         }
@@ -184,7 +183,7 @@ impl Commits {
             };
             // The same one may have been under way at the same time, and have taken the leases or been remembered first;
             // and what was answered with an error may have happened all the same.
-            match memory.recall(&name, &outline).await?.done {
+            match memory.recall(&name).await?.done {
                 Some(done) => Ok(outline.answer(done, true)),
                 None => Err(error),
             }

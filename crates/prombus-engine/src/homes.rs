@@ -6,6 +6,7 @@
 //! Whatever is done on behalf of a topic is done under a [`Home`]. One that was lost never holds again: whoever has
 //! something in memory under it lets go of that, and starts from what is stored under the next one.
 
+use crate::retry::pause;
 use parking_lot::Mutex;
 use prombus_core::hashing::home_of;
 use prombus_core::{
@@ -18,8 +19,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long to wait before homes that could not be asked are asked again.
-const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(100);
 /// Claims are renewed when so much of the time that they have left is over.
 const RENEWED_AFTER: u64 = 2;
 /// How topics of dead letters begin.
@@ -322,7 +321,7 @@ impl Claims {
     async fn vacate(&self, home: &Arc<Home>) {
         self.leave_home(home);
         if let Err(error) = self.homes.release(&home.claim()).await {
-            tracing::warn!(topic = %home.topic, %error, "a topic could not be given up: others have to wait for it");
+            tracing::warn!(topic = %home.topic, %error, "failed to release a topic; other hubs have to wait until its claim expires");
         }
     }
 
@@ -346,8 +345,8 @@ impl Claims {
                 let _ = self.note(home, answer);
             }),
             Err(error) => {
-                tracing::warn!(%error, "the topics of this hub could not be renewed");
-                return (!held.is_empty()).then_some(UNAVAILABLE_PAUSE);
+                tracing::warn!(%error, "failed to renew the claims of this hub");
+                return (!held.is_empty()).then_some(pause::CLAIM);
             }
         }
         let now = self.clock.steady_ms();

@@ -1,123 +1,40 @@
 //! The hub: the stack put together, and all that a gateway may ask of it.
+//!
+//! There is one way in: everything that changes anything is a commit on the bus, and passes the layers that
+//! [`Hub::assemble`] puts around the log, in the order in which they stand there. A layer never reaches around the bus to a
+//! store, and whoever calls the hub never sees one. The log alone fixes the order of commits.
+
+mod assembly;
 
 use crate::backups::Backups;
-use crate::bus::{Bus, BusError, Layer, LogBus};
-use crate::cleaning::{CleanError, Cleaning, CleaningContext, SnapshotStatus, snapshots};
+use crate::bus::{Bus, BusError};
+use crate::cleaning::{CleanError, Cleaning, SnapshotStatus, snapshots};
 use crate::collections::Collections;
 use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
 use crate::forgetting::Forgetting;
 use crate::groups::{
-    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupContext, GroupError, GroupName, Groups,
-    Handler, LeaseToken, ReadAhead, Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
+    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
+    Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
 };
 use crate::homes::{Claims, HubList, Place};
-use crate::layers::{Checks, GivenUp, Rules, SchemaChecks};
-use crate::projections::{LARGE_BATCHES, ProjectionContext, ProjectionError, Projections, WorkSlots};
+use crate::projections::{ProjectionError, Projections};
 use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
-use crate::room::DocumentRoom;
-use crate::schemas::{NormalLog, Schemas, Shared};
+use crate::schemas::Schemas;
 use crate::time_travel::TimeTravel;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
+pub use assembly::{HubOptions, Limits, Store};
 use parking_lot::Mutex;
 use prombus_core::{
-    AboutHub, Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Copies, Documents,
-    Event, EventLog, Homes, HomesError, HubId, Kept, LiveHub, MemoryHomes, NewTopics, Partition, ReadError,
-    Receipt, Sequence, StoreStatus, SystemClock, Ticket, TopicConfig, TopicName, TopicNumber, TopicPatch,
-    TopicRef, TopicState, Watched,
+    AboutHub, Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog,
+    HomesError, HubId, Kept, LiveHub, NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus,
+    Ticket, TopicConfig, TopicName, TopicNumber, TopicPatch, TopicRef, TopicState, Watched,
 };
-use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{MutexGuard, Semaphore, watch};
+use tokio::sync::{MutexGuard, watch};
 use uuid::Uuid;
-
-/// A store as its ports.
-#[derive(Clone)]
-pub struct Store {
-    /// Events, topics and cursors.
-    pub log: Arc<dyn EventLog>,
-    /// Collections.
-    pub documents: Arc<dyn Documents>,
-    /// Which hub a topic is at home on; `None` where one hub has the store for itself, and all topics with it.
-    pub homes: Option<Arc<dyn Homes>>,
-    /// Its files, for backups.
-    pub copies: Arc<dyn Copies>,
-}
-
-impl Store {
-    /// The ports of one adapter, whose store no other hub uses.
-    pub fn new<S: EventLog + Documents + Copies + 'static>(adapter: Arc<S>) -> Self {
-        Self { log: adapter.clone(), documents: adapter.clone(), homes: None, copies: adapter }
-    }
-
-    /// The same store, used by several hubs.
-    #[must_use]
-    pub fn shared(self, homes: Arc<dyn Homes>) -> Self {
-        Self { homes: Some(homes), ..self }
-    }
-}
-
-/// How large things may be.
-#[derive(Debug, Clone)]
-pub struct Limits {
-    /// The largest event.
-    pub event_bytes: usize,
-    /// The largest commit.
-    pub commit_bytes: usize,
-    /// How far ahead of the hub's clock a `ts` may lie.
-    pub future_ts_ms: u64,
-    /// The most topics.
-    pub topics: usize,
-    /// The most collections.
-    pub collections: usize,
-    /// The most partitions of all groups together: what a group holds in memory goes by its partitions.
-    pub group_partitions: usize,
-    /// What all groups together may hold of events that were read and not delivered yet.
-    pub read_ahead_bytes: usize,
-    /// How many keys a cleaning pass remembers at a time: what it holds goes by that, whatever a topic has.
-    pub cleaning_keys: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            event_bytes: 1 << 20,
-            commit_bytes: 8 << 20,
-            future_ts_ms: 3_600_000,
-            topics: 10_000,
-            collections: 10_000,
-            group_partitions: 500_000,
-            read_ahead_bytes: 128 << 20,
-            cleaning_keys: 1 << 20,
-        }
-    }
-}
-
-/// What can be chosen about a hub.
-pub struct HubOptions {
-    /// How large things may be.
-    pub limits: Limits,
-    /// Whether topics come into being by their first publish.
-    pub auto_create: bool,
-    /// The settings of topics that the configuration names.
-    pub topics: HashMap<TopicName, TopicConfig>,
-    /// Where the time comes from.
-    pub clock: Arc<dyn Clock>,
-}
-
-impl Default for HubOptions {
-    fn default() -> Self {
-        Self {
-            limits: Limits::default(),
-            auto_create: true,
-            topics: HashMap::new(),
-            clock: Arc::new(SystemClock),
-        }
-    }
-}
 
 /// The stack put together. Cheap to clone.
 #[derive(Clone)]
@@ -145,97 +62,6 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Puts the stack together. A commit goes through the layers from the last line to the first.
-    pub fn assemble(store: Store, options: HubOptions) -> Self {
-        let HubOptions { limits, auto_create: makes_topics, topics, clock } = options;
-        let new_topics = Arc::new(NewTopics { configs: topics });
-        let makes = makes_topics.then(|| new_topics.clone());
-        let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
-        let given_up = GivenUp::new(store.log.clone());
-        let bus = given_up.clone().wrap(bus);
-        let most = CommitLimits {
-            event_bytes: limits.event_bytes,
-            topics: limits.topics,
-            collections: limits.collections,
-            ..CommitLimits::default()
-        };
-        let bus = Rules { limits: most, makes: makes.clone() }.wrap(bus);
-        let shared = Shared::new(store.log.clone(), store.documents.clone(), limits.event_bytes);
-        let raisers = shared.raisers.clone();
-        let normal_log = Arc::new(NormalLog::new(store.log.clone(), raisers.clone()));
-        let bus = SchemaChecks::new(&shared, new_topics.clone()).wrap(bus);
-        let schemas = Arc::new(Schemas::new(shared, bus.clone(), clock.clone(), new_topics.clone()));
-        let alone = || -> Arc<dyn Homes> { Arc::new(MemoryHomes::alone(clock.clone())) };
-        let claims = Claims::new(store.homes.clone().unwrap_or_else(alone), clock.clone());
-        let checks = Checks { limits: limits.clone(), clock: clock.clone() };
-        // What the hub itself publishes is not under the limits of producers.
-        let context = GroupContext {
-            log: store.log.clone(),
-            bus: bus.clone(),
-            clock: clock.clone(),
-            claims: claims.clone(),
-            read_ahead: Arc::new(ReadAhead::new(limits.read_ahead_bytes)),
-            checks: checks.clone(),
-            most_partitions: limits.group_partitions,
-            raisers: raisers.clone(),
-            closing: AtomicBool::new(false),
-        };
-        let groups = Groups::new(context, makes);
-        let heir: Weak<Groups> = Arc::downgrade(&groups);
-        given_up.tell(heir);
-        let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
-        let Store { log, documents, homes, copies } = store.clone();
-        let backups = Backups::new(copies, log.clone());
-        let room = Arc::new(DocumentRoom::new(documents.clone()));
-        // What projections publish is checked event by event, since their dead letters go the same way.
-        let projections = ProjectionContext {
-            log,
-            documents,
-            bus: bus.clone(),
-            clock: clock.clone(),
-            claims: claims.clone(),
-            raisers,
-            checks: checks.clone(),
-            large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
-            room: room.clone(),
-            has_others: homes.is_some(),
-            new_topics: new_topics.clone(),
-            slots: WorkSlots::default(),
-            compiling: tokio::sync::Mutex::default(),
-        };
-        let projections = Arc::new(Projections::new(projections));
-        let cleaning = Cleaning::new(CleaningContext {
-            log: store.log.clone(),
-            bus: bus.clone(),
-            clock: clock.clone(),
-            claims: claims.clone(),
-            most_keys: limits.cleaning_keys,
-            new_topics: new_topics.clone(),
-        });
-        let bus = checks.wrap(bus);
-        let commits = Arc::new(Commits::new(groups.clone(), room, bus.clone(), clock.clone()));
-        let topics = Arc::new(TopicsWatch::new(store.log.clone()));
-        Self {
-            bus,
-            store,
-            limits,
-            claims,
-            groups,
-            collections,
-            projections,
-            commits,
-            cleaning,
-            backups,
-            schemas,
-            normal_log,
-            clock,
-            makes_topics,
-            new_topics,
-            topics,
-            known_topics: Arc::default(),
-        }
-    }
-
     /// How large things may be.
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -291,6 +117,16 @@ impl Hub {
         name: &TopicName,
         patch: TopicPatch,
     ) -> Result<(TopicState, bool), BusError> {
+        self.put_topic_if(name, patch, |_| Ok(())).await
+    }
+
+    /// The same, if `may_copy` takes every topic that events of this one are copied to from then on (`dual_write`).
+    pub async fn put_topic_if<E: From<BusError> + From<CommitError>>(
+        &self,
+        name: &TopicName,
+        patch: TopicPatch,
+        may_copy: impl Fn(&TopicName) -> Result<(), E> + Send + Sync,
+    ) -> Result<(TopicState, bool), E> {
         let unavailable = |error: ReadError| CommitError::Unavailable(error.to_string());
         let mut tries = Tries::default();
         loop {
@@ -306,10 +142,15 @@ impl Hub {
                     config.validate().map_err(BusError::BadConfig)?;
                     if name.is_internal() && config.partitions != state.config.partitions {
                         let message = "the hub's own topics always have one partition";
-                        return Err(BusError::BadConfig(message.into()));
+                        return Err(BusError::BadConfig(message.into()).into());
                     }
                     if config == state.config {
                         return Ok((state, false));
+                    }
+                    if config.dual_write && !state.config.dual_write {
+                        // Whatever is registered meanwhile is another revision.
+                        let copies = self.schemas.copies_of(&state).await.map_err(unavailable)?;
+                        copies.iter().try_for_each(&may_copy)?;
                     }
                     if config.partitions > state.config.partitions {
                         let most = self.limits.group_partitions;
@@ -322,12 +163,14 @@ impl Hub {
             };
             // A snapshot topic that it has already was checked then, and is checked again by each pass that writes to it.
             let is_new = config.snapshot.is_some() && !keeps_snapshots;
-            let _unchanged = if is_new { Some(self.allow_snapshots(name, &config).await?) } else { None };
-            let snapshots = match is_new {
-                false => Ok(None),
-                true => snapshots::make_target(&*self.store.log, &self.new_topics, (name, &config))
-                    .await
-                    .map_err(unavailable)?,
+            let allowed = if is_new { Some(self.allow_snapshots(name, &config).await?) } else { None };
+            let snapshots = match &allowed {
+                None => Ok(None),
+                Some((_, topics)) => {
+                    let topics = (&topics[..], &*self.new_topics);
+                    let made = snapshots::make_target(&*self.store.log, topics, (name, &config)).await;
+                    made.map_err(unavailable)?
+                }
             };
             let snapshots = snapshots.map_err(BusError::BadConfig)?;
             let changes = [change].into_iter().chain(snapshots).collect();
@@ -343,12 +186,12 @@ impl Hub {
     }
 
     /// Refuses settings whose snapshots would lead back to their topic through projections. None is made or changed until
-    /// what this gives is dropped.
+    /// what this gives is dropped. Gives all topics, too.
     async fn allow_snapshots(
         &self,
         name: &TopicName,
         config: &TopicConfig,
-    ) -> Result<MutexGuard<'_, bool>, BusError> {
+    ) -> Result<(MutexGuard<'_, bool>, Vec<TopicState>), BusError> {
         self.projections.allow_snapshots(name, config).await.map_err(|error| match error {
             ProjectionError::Bad(circle) => BusError::BadConfig(circle),
             error => CommitError::Unavailable(error.to_string()).into(),
@@ -373,9 +216,14 @@ impl Hub {
             let documents = self.schemas.removal(name).await.map_err(unavailable)?;
             let commit = Commit { config: vec![change], documents, ..Commit::default() };
             match self.bus.commit(Arc::new(commit)).await {
-                // One was registered since.
-                Err(BusError::Commit(CommitError::VersionConflict { .. })) => tries.look_again().await?,
-                done => break done.map(drop)?,
+                Ok(_) => break,
+                // There is nothing to delete.
+                Err(error @ BusError::Commit(CommitError::TopicNotFound(_))) => return Err(error),
+                // A schema was registered since, which is a change of the topic.
+                Err(BusError::Commit(CommitError::VersionConflict { .. })) => {
+                    tries.again(CommitError::TopicChanged(name.clone()).into()).await?;
+                }
+                Err(error) => tries.again(error).await?,
             }
         }
         self.schemas.forget_topic(name);
@@ -432,6 +280,21 @@ impl Hub {
             schemas: self.schemas.clone(),
         };
         forgetting.forget(topic, key).await
+    }
+
+    /// The topics with copies of events of a topic (`dual_write`) that [`Self::forget`] reaches.
+    pub async fn topics_of_copies(&self, topic: &TopicName) -> Result<Vec<TopicName>, ReadError> {
+        let mut waiting: Vec<TopicState> = self.topic(topic).await?.into_iter().collect();
+        let mut found = Vec::new();
+        while let Some(topic) = waiting.pop() {
+            for name in self.schemas.copies_of(&topic).await? {
+                if let Some(copies) = self.topic(&name).await? {
+                    waiting.push(copies);
+                    found.push(name);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Copies of the store that are being made.

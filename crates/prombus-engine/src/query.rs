@@ -1,4 +1,8 @@
 //! Reading a topic: where to start, what to leave out, and the token with which a reader goes on.
+//!
+//! A reader stays with the topic that it began with: it pins the incarnation, and a topic of that name that was made since is
+//! another one. What is no longer kept is an error, never passed over in silence. A token says everything that is needed to go
+//! on, so no hub remembers a reader.
 
 use crate::filter::{Cost, Filter, FilterError, Turn};
 use base64::Engine as _;

@@ -15,6 +15,34 @@ const FIRST_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long whoever works by itself waits before it tries again, by what is in the way. Nobody waits for an answer there.
+pub(crate) mod pause {
+    use prombus_core::error::Retry;
+    use std::time::Duration;
+
+    /// Others change the same things.
+    pub const BUSY: Duration = Duration::from_millis(5);
+    /// A store cannot be used, or a topic is at home elsewhere.
+    pub const UNAVAILABLE: Duration = Duration::from_millis(500);
+    /// There is no room: on the disk, or among topics and collections; or the topic of a changefeed is missing.
+    pub const NO_ROOM: Duration = Duration::from_secs(1);
+    /// A claim could not be renewed, and ends if that takes long.
+    pub const CLAIM: Duration = Duration::from_millis(100);
+    /// Collections that were made anew could not be put in place, and readers wait for them.
+    pub const SWITCH: Duration = Duration::from_millis(100);
+
+    /// The pause after an error against which this helps; `None` where nothing does.
+    pub fn after(helps: Retry) -> Option<Duration> {
+        match helps {
+            Retry::Never => None,
+            // Whoever is in the way is another hub, or someone who changes the topic.
+            Retry::Same | Retry::Anew => Some(BUSY),
+            Retry::WithRoom => Some(NO_ROOM),
+            Retry::Later => Some(UNAVAILABLE),
+        }
+    }
+}
+
 /// Pauses that double.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -41,11 +69,11 @@ impl Backoff {
     }
 }
 
-/// Makes a commit, as often as only others were in the way.
-pub(crate) async fn commit(bus: &dyn Bus, mut commit: Arc<Commit>) -> Result<Receipt, BusError> {
+/// Makes a commit, as often as only others were in the way. Whoever makes a new one of a commit that was refused has it back.
+pub(crate) async fn commit(bus: &dyn Bus, commit: &mut Arc<Commit>) -> Result<Receipt, BusError> {
     let mut backoff = Backoff::default();
     loop {
-        match bus.enqueue(&mut commit).await?.await {
+        match bus.enqueue(commit).await?.await {
             Err(error) if error.retry() == Retry::Same => backoff.pause().await,
             answer => return Ok(answer?),
         }

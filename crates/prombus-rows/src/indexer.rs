@@ -2,9 +2,10 @@
 
 use crate::encode;
 use crate::rows::index_prefix;
+use bytes::Bytes;
 use prombus_core::collection::IndexState;
 use prombus_core::fields::{Field, Fields};
-use prombus_core::{Document, FieldPath};
+use prombus_core::{CollectionState, Document, FieldPath};
 
 /// Derives the index rows of documents of one collection.
 #[derive(Debug)]
@@ -90,6 +91,13 @@ impl Indexer {
     }
 }
 
+/// The keys of all rows that a document has in the indexes of its collection, the one by time first.
+pub fn index_rows(state: &CollectionState, document: &Document) -> Vec<Bytes> {
+    let mut keys = Keys::default();
+    Indexer::new(state.number, &state.indexes).keys(document, &mut keys);
+    keys.iter().map(Bytes::copy_from_slice).collect()
+}
+
 /// Appends the value of a field, given the fields of the body.
 fn field_value(out: &mut Vec<u8>, document: &Document, field: &FieldPath, body: Option<&Fields<'_>>) {
     if let Some(value) = document.reserved(field) {
@@ -111,7 +119,7 @@ mod tests {
     use super::*;
     use crate::rows::INDEX_PREFIX;
     use prombus_core::collection::{Index, MAX_INDEX_VALUE_BYTES, check_length, row_bytes};
-    use prombus_core::{CollectionConfig, CollectionState, Json};
+    use prombus_core::{CollectionConfig, Json};
     use proptest::prelude::*;
     use serde_json::{Value, json};
 

@@ -18,7 +18,8 @@ pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_i
 pub use change::{DocumentChange, IndexChanges, RowChange};
 pub use documents::{DocumentRow, get, look_up, replace, scan};
 pub use find::find;
+pub use indexer::index_rows;
 pub use rows::{
     DOCUMENT, INDEX_PREFIX, RowRange, Rows, RowsIter, collection_of_row, document_prefix, document_row,
-    index_prefix, prefixed,
+    index_prefix, prefixed, row_of_document, unique_values,
 };

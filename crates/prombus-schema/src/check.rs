@@ -263,8 +263,9 @@ impl Hunt<'_, '_> {
     /// The document, if the validators say that the source takes it and the target does not.
     fn confirmed(&self, document: &Json) -> Option<Value> {
         let document = document.to_value()?;
-        let taken = self.direction.source.validator().is_valid(&document);
-        let refused = taken && !self.direction.target.validator().is_valid(&document);
+        let Direction { source, target, .. } = self.direction;
+        let taken = source.validator().takes(&document) == Some(true);
+        let refused = taken && target.validator().takes(&document) == Some(false);
         (refused && document.to_string().len() <= COUNTEREXAMPLE_LIMIT).then_some(document)
     }
 

@@ -1,29 +1,42 @@
 //! A document that a schema takes.
 
 use crate::{
-    check::{BUDGET, linked},
+    check::{BUDGET, Policy, linked},
     deep,
     schema::Schema,
     solve::{Claim, Solver},
 };
 use serde_json::Value;
 
+/// Which documents of a schema are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// How many different ones, at most.
+    pub count: usize,
+    /// How properties are read that the schema does not name.
+    pub policy: Policy,
+    /// With every property that they may have.
+    pub rich: bool,
+}
+
 /// A document that the schema takes, with every property that it names where that is possible; `None` if there is none,
 /// or none was found.
 pub fn example(schema: &Schema) -> Option<Value> {
-    [true, false].into_iter().find_map(|rich| documents(schema, 1, rich).into_iter().next())
+    let wanted = |rich| Wanted { count: 1, policy: Policy::Strict, rich };
+    [true, false].into_iter().find_map(|rich| documents(schema, wanted(rich)).into_iter().next())
 }
 
-/// Up to `count` different documents that the schema takes.
-pub fn documents(schema: &Schema, count: usize, rich: bool) -> Vec<Value> {
-    deep::run(|| found(schema, count, rich))
+/// Documents that the schema takes.
+pub fn documents(schema: &Schema, wanted: Wanted) -> Vec<Value> {
+    deep::run(|| found(schema, wanted))
 }
 
-fn found(schema: &Schema, count: usize, rich: bool) -> Vec<Value> {
+fn found(schema: &Schema, wanted: Wanted) -> Vec<Value> {
     let Some((graph, roots)) = linked(&[schema]) else { return Vec::new() };
     let mut solver = Solver::new(graph, BUDGET);
-    solver.rich = rich;
-    let found = solver.place([Claim::plain(roots[0])], count);
+    solver.rich = wanted.rich;
+    let drawn = Claim { lit: roots[0], drawn: wanted.policy == Policy::Lenient };
+    let found = solver.place([drawn], wanted.count);
     let values = found.values.iter().filter_map(|value| value.to_value());
     values.filter(|value| schema.validator().is_valid(value)).collect()
 }

@@ -257,9 +257,7 @@ impl Reader<'_> {
 
     fn number(&mut self) -> Result<Json, JsonError> {
         let start = self.at;
-        let rest = &self.text.as_bytes()[start..];
-        let length =
-            rest.iter().take_while(|b| matches!(b, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')).count();
+        let length = number_length(&self.text.as_bytes()[start..]);
         let token = &self.text[start..start + length];
         if !is_number(token) {
             return Err(self.wrong("a number that is not valid"));
@@ -267,6 +265,52 @@ impl Reader<'_> {
         self.at += length;
         Decimal::parse(token).map(Json::Number).ok_or(JsonError::Number { at: start })
     }
+}
+
+/// A document, if it has a number that `serde_json` would round. Most have none, which is seen without reading them.
+pub fn with_long_numbers(document: &[u8], depth: usize) -> Option<Json> {
+    if !has_long_number(document) {
+        return None;
+    }
+    Json::parse(std::str::from_utf8(document).ok()?, depth).ok()
+}
+
+/// Whether there is a number outside of texts that would be rounded.
+fn has_long_number(document: &[u8]) -> bool {
+    let mut at = 0;
+    while let Some(byte) = document.get(at) {
+        match byte {
+            b'"' => {
+                at += 1;
+                while document.get(at).is_some_and(|byte| *byte != b'"') {
+                    at += if document[at] == b'\\' { 2 } else { 1 };
+                }
+                at += 1;
+            }
+            b'-' | b'0'..=b'9' => {
+                let token = &document[at..at + number_length(&document[at..])];
+                if is_long(token) {
+                    return true;
+                }
+                at += token.len();
+            }
+            _ => at += 1,
+        }
+    }
+    false
+}
+
+/// Whether a number would be rounded. Up to 15 digits, none is.
+fn is_long(token: &[u8]) -> bool {
+    if token.len() <= 15 && !token.iter().any(|byte| matches!(byte, b'e' | b'E')) {
+        return false;
+    }
+    let number = std::str::from_utf8(token).ok().and_then(Decimal::parse);
+    number.is_some_and(|number| number.to_number().is_none())
+}
+
+fn number_length(text: &[u8]) -> usize {
+    text.iter().take_while(|b| matches!(b, b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')).count()
 }
 
 /// Whether a token is a number by the grammar of JSON.
@@ -329,6 +373,30 @@ mod tests {
         }
         assert_eq!(Json::parse("[[[]]]", 2), Err(JsonError::Depth));
         assert!(matches!(Json::parse(r#"{"a":1,"a":2}"#, 2), Err(JsonError::Twice { .. })));
+    }
+
+    #[test]
+    fn numbers_that_would_be_rounded_are_seen() {
+        for text in [
+            "1e400",
+            "[1, -1e-400]",
+            r#"{"a\"5": 0.30000000000000000001}"#,
+            "18446744073709551616",
+            "-9223372036854775809.5",
+            "-18446744073709551615",
+        ] {
+            assert!(with_long_numbers(text.as_bytes(), 9).is_some(), "{text}");
+        }
+        for text in [
+            "18446744073709551615",
+            "-9223372036854775808",
+            "[0.1, 1e3, 0.1234567890123456, 1.7976931348623157e308]",
+            r#"{"1e400": "0.30000000000000000001 \" 1e400"}"#,
+            "\"1e400",
+            "\"\\",
+        ] {
+            assert!(with_long_numbers(text.as_bytes(), 9).is_none(), "{text}");
+        }
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod graph;
 mod json;
 mod limits;
 pub mod lint;
+mod metaschemas;
 mod outline;
 mod pattern;
 mod refs;
@@ -36,7 +37,7 @@ pub use check::{
 pub use demand::{Demand, UnknownWord};
 pub use draft::Draft;
 pub use error::SchemaError;
-pub use example::{documents, example};
+pub use example::{Wanted, documents, example};
 pub use schema::{BYTES_LIMIT, DEPTH_LIMIT, Schema};
 pub use solve::Budget;
 pub use validator::{FAULTS_LIMIT, Fault, Validator};

@@ -7,7 +7,7 @@
 use crate::{
     graph::endless::Steps,
     json::Json,
-    refs::{Place, place},
+    refs::{Address, place},
     validator::DEPTH_LIMIT,
 };
 use serde_json::Value;
@@ -104,7 +104,7 @@ pub struct Outline {
 impl Outline {
     /// The outline of schemas, of which the first is that of the whole document.
     pub fn of(schemas: &[&Json], steps: &Steps) -> Self {
-        let numbers: HashMap<Place, u32> =
+        let numbers: HashMap<Address, u32> =
             schemas.iter().enumerate().map(|(at, schema)| (place(schema), at as u32)).collect();
         let schemas: Vec<Applied> = schemas.iter().map(|schema| applied(schema, steps, &numbers)).collect();
         let (here, chain, unevaluated) = in_place(&schemas);
@@ -212,7 +212,7 @@ impl Counted<'_> {
     }
 }
 
-fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Place, u32>) -> Applied {
+fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Address, u32>) -> Applied {
     let number = |schema: &Json| numbers.get(&place(schema)).copied();
     let mut applied = Applied::default();
     let here = steps.get(&place(schema)).into_iter().flatten();

@@ -1,6 +1,6 @@
 //! Which part of a document a reference means: identifiers, anchors and pointers.
 
-use crate::{draft::Draft, error::SchemaError, json::Json, uri};
+use crate::{draft::Draft, error::SchemaError, json::Json, metaschemas, uri};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -33,10 +33,10 @@ const MAPS: &[&str] =
     &["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
 
 /// What a place is known by: the address of its value, which stays where it is as long as the document lives.
-pub type Place = usize;
+pub type Address = usize;
 
 /// The place of a value.
-pub fn place(schema: &Json) -> Place {
+pub fn place(schema: &Json) -> Address {
     std::ptr::from_ref(schema) as usize
 }
 
@@ -49,7 +49,7 @@ pub struct References<'d> {
     dynamic: HashMap<String, Vec<&'d Json>>,
     /// The resources that have `$recursiveAnchor`.
     recursive: Vec<&'d Json>,
-    known: HashMap<Place, (Arc<str>, String)>,
+    known: HashMap<Address, (Arc<str>, String)>,
 }
 
 /// What a reference means.
@@ -70,6 +70,14 @@ impl<'d> References<'d> {
             known: HashMap::new(),
         };
         references.index(document, NAMELESS.into(), String::new())?;
+        // All of them before anything is resolved, as what a dynamic reference means depends on what there is; and none where
+        // the document has some of its own, which would change what the others mean.
+        let metaschemas = metaschemas::referred_to(document, draft);
+        if metaschemas.iter().all(|(id, _)| !references.resources.contains_key(*id)) {
+            for (id, metaschema) in metaschemas {
+                references.index(metaschema, NAMELESS.into(), (*id).to_owned())?;
+            }
+        }
         Ok(references)
     }
 
@@ -79,7 +87,7 @@ impl<'d> References<'d> {
     }
 
     /// Where each place is.
-    pub fn places(&self) -> HashMap<Place, String> {
+    pub fn places(&self) -> HashMap<Address, String> {
         self.known.iter().map(|(place, (_, pointer))| (*place, pointer.clone())).collect()
     }
 
@@ -152,6 +160,22 @@ impl<'d> References<'d> {
         base
     }
 
+    /// The base of references in a schema.
+    fn base(&self, schema: &Json) -> Arc<str> {
+        self.known.get(&place(schema)).map_or_else(|| NAMELESS.into(), |(base, _)| base.clone())
+    }
+
+    /// What a reference in a schema leads to, if that is another document.
+    pub fn elsewhere(&self, schema: &Json, reference: &str) -> Option<String> {
+        let (document, fragment) = uri::split(reference);
+        let document = uri::join(&self.base(schema), document);
+        if self.resources.contains_key(&document) {
+            return None;
+        }
+        let fragment = fragment.filter(|fragment| !fragment.is_empty());
+        Some(fragment.map_or_else(|| document.clone(), |fragment| format!("{document}#{fragment}")))
+    }
+
     /// What `$ref` means in a schema.
     pub fn resolve(&mut self, schema: &'d Json, reference: &str) -> Result<&'d Json, SchemaError> {
         let wrong = |references: &Self, why| SchemaError::Reference {
@@ -159,9 +183,8 @@ impl<'d> References<'d> {
             reference: reference.to_owned(),
             why,
         };
-        let base = self.known.get(&place(schema)).map_or_else(|| NAMELESS.into(), |(base, _)| base.clone());
         let (document, fragment) = uri::split(reference);
-        let document = uri::join(&base, document);
+        let document = uri::join(&self.base(schema), document);
         let Some(resource) = self.resources.get(&document).copied() else {
             return Err(wrong(
                 self,
@@ -229,7 +252,7 @@ impl<'d> References<'d> {
     }
 
     /// The places that a dynamic reference can lead to.
-    pub fn dynamic_targets(&self, meaning: &Meaning<'_>) -> Vec<Place> {
+    pub fn dynamic_targets(&self, meaning: &Meaning<'_>) -> Vec<Address> {
         match meaning {
             Meaning::Schema(target) => vec![place(target)],
             Meaning::Dynamic => {

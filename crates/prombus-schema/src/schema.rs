@@ -8,7 +8,7 @@ use crate::{
     json::Json,
     limits,
     outline::Outline,
-    refs::Place,
+    refs::{Address, place},
     validator::Validator,
 };
 use serde_json::Value;
@@ -29,11 +29,20 @@ pub struct Schema {
     document: Json,
     draft: Draft,
     validator: Validator,
+    /// What is wrong with the first reference to another document, if there is one.
+    outward: Option<SchemaError>,
 }
 
 impl Schema {
     /// Reads a schema from its text, in which numbers have any precision.
     pub fn parse(text: &str) -> Result<Self, SchemaError> {
+        let schema = Self::parse_to_compare(text)?;
+        schema.outward.clone().map_or(Ok(schema), Err)
+    }
+
+    /// The same for a schema that is only compared with others: it may refer to other documents. Nothing is known of those
+    /// but that the same reference means the same, so that documents cannot always be checked against it.
+    pub fn parse_to_compare(text: &str) -> Result<Self, SchemaError> {
         if text.len() > BYTES_LIMIT {
             return Err(SchemaError::TooLarge { bytes: text.len(), limit: BYTES_LIMIT });
         }
@@ -68,10 +77,15 @@ impl Schema {
         }
         let outline = Outline::of(&builder.schemas, &builder.steps);
         limits::of_outline(&outline)?;
-        let validator = Validator::build(&document, draft, outline).map_err(|error| {
+        let places = builder.outward.iter().map(|(schema, _)| place(schema)).collect();
+        let outward = match builder.outward.first().copied() {
+            Some((schema, reference)) => builder.references.resolve(schema, reference).err(),
+            None => None,
+        };
+        let validator = Validator::build(&document, draft, outline, &places).map_err(|error| {
             SchemaError::Invalid { path: error.instance_path().to_string(), message: error.to_string() }
         })?;
-        Ok(Self { document, draft, validator })
+        Ok(Self { document, draft, validator, outward })
     }
 
     /// The draft that it is written in.
@@ -93,7 +107,7 @@ impl Schema {
     pub(crate) fn build(
         &self,
         graph: &mut Graph,
-        built: &mut HashMap<Place, Lit>,
+        built: &mut HashMap<Address, Lit>,
     ) -> Result<Lit, SchemaError> {
         formula(&self.document, self.draft, graph, built)
     }
@@ -104,7 +118,7 @@ pub(crate) fn formula(
     document: &Json,
     draft: Draft,
     graph: &mut Graph,
-    built: &mut HashMap<Place, Lit>,
+    built: &mut HashMap<Address, Lit>,
 ) -> Result<Lit, SchemaError> {
     let mut builder = Builder::new(graph, document, draft)?;
     let root = builder.document(document)?;

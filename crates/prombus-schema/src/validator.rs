@@ -7,15 +7,16 @@ use crate::{
     formats,
     fuel::Fuel,
     graph::{Graph, Lit, link},
-    json::Json,
+    json::{self, Json},
     outline::Outline,
     pattern::BACKTRACK_LIMIT,
+    refs::{Address, place},
     schema::formula,
 };
 use jsonschema::PatternOptions;
 use serde_json::Value;
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
@@ -41,6 +42,9 @@ const FAULTS_VISITS_LIMIT: u64 = 500_000;
 /// How many schemas may be gone into, one inside the other, on the stack of the caller.
 const STACK_LIMIT: u64 = 1_500;
 
+/// Keywords that refer to other schemas.
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
 /// A place of a document that a schema refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -59,6 +63,9 @@ pub struct Validator {
     outline: Arc<Outline>,
     schema: Json,
     draft: Draft,
+    /// Whether what is compiled says exactly the same: no number of the schema is rounded there, and no reference to another
+    /// document left out.
+    is_exact: bool,
     /// Its formulas, once they were needed.
     formulas: Arc<OnceLock<Option<Mutex<Formulas>>>>,
 }
@@ -80,6 +87,7 @@ impl Validator {
         schema: &Json,
         draft: Draft,
         outline: Outline,
+        outward: &HashSet<Address>,
     ) -> Result<Self, jsonschema::ValidationError<'static>> {
         let ours = draft;
         let draft = draft.of_validator();
@@ -96,12 +104,13 @@ impl Validator {
         for name in unknown {
             options = options.with_format(name, move |text: &str| formats::accepts(name, text));
         }
-        let compiled = Arc::new(options.build(&schema.to_nearest())?);
+        let compiled = Arc::new(options.build(&inward(schema, outward).to_nearest())?);
         Ok(Self {
             compiled,
             outline: Arc::new(outline),
             schema: schema.clone(),
             draft: ours,
+            is_exact: schema.to_value().is_some() && outward.is_empty(),
             formulas: Arc::default(),
         })
     }
@@ -113,21 +122,24 @@ impl Validator {
 
     /// Whether a document is taken.
     pub fn is_valid(&self, document: &Value) -> bool {
-        self.on_stack(|| {
-            if self.outline.size <= PLAIN_LIMIT || self.outline.visits(document) <= VISITS_LIMIT {
-                return self.compiled.is_valid(document);
-            }
-            self.is_valid_exactly(document).unwrap_or(false)
-        })
+        self.takes(document) == Some(true)
     }
 
-    /// The same by formulas, which takes steps once for each pair of a schema and a value; `None` if those are too many.
-    fn is_valid_exactly(&self, document: &Value) -> Option<bool> {
+    /// Whether a document is taken; `None` if that cannot be found out.
+    pub(crate) fn takes(&self, document: &Value) -> Option<bool> {
+        if self.is_exact && (self.outline.size <= PLAIN_LIMIT || self.visits(document) <= VISITS_LIMIT) {
+            return Some(self.on_stack(|| self.compiled.is_valid(document)));
+        }
+        self.on_stack(|| self.takes_exactly(&Json::from(document)))
+    }
+
+    /// The same by formulas, which are exact, and take steps once for each pair of a schema and a value.
+    fn takes_exactly(&self, document: &Json) -> Option<bool> {
         let formulas = self.formulas.get_or_init(|| self.formulas().map(Mutex::new)).as_ref()?;
         let mut formulas = formulas.lock().unwrap_or_else(PoisonError::into_inner);
         let Formulas { graph, root } = &mut *formulas;
         graph.fuel = Fuel::new(BUDGET.steps);
-        let holds = graph.holds(*root, &Json::from(document));
+        let holds = graph.holds(*root, document);
         graph.patterns.forget();
         holds.filter(|_| !graph.fuel.is_empty())
     }
@@ -144,37 +156,69 @@ impl Validator {
         if self.outline.depth() > STACK_LIMIT { deep::run(work) } else { work() }
     }
 
+    fn visits(&self, document: &Value) -> u64 {
+        self.on_stack(|| self.outline.visits(document))
+    }
+
     /// Every place of a document that is refused, at most [`FAULTS_LIMIT`]; none if it is taken.
     pub fn faults(&self, document: &Value) -> Vec<Fault> {
-        if self.is_valid(document) {
-            return Vec::new();
+        self.told(self.takes(document), document)
+    }
+
+    /// What there is to tell of a document, in the nearest numbers that `serde_json` holds.
+    fn told(&self, taken: Option<bool>, document: &Value) -> Vec<Fault> {
+        let whole =
+            |rule: &str, message: String| Fault { path: String::new(), rule: rule.to_owned(), message };
+        match taken {
+            Some(true) => return Vec::new(),
+            Some(false) => {}
+            None => return vec![whole("schema", "the document is refused".to_owned())],
         }
-        if self.on_stack(|| self.outline.visits(document)) > FAULTS_VISITS_LIMIT {
+        if self.visits(document) > FAULTS_VISITS_LIMIT {
             let message = "the document is refused, in more ways than can be told one by one".to_owned();
-            return vec![Fault { path: String::new(), rule: "schema".to_owned(), message }];
+            return vec![whole("schema", message)];
         }
         let fault = |error: jsonschema::ValidationError<'_>| Fault {
             path: error.instance_path().to_string(),
             rule: error.kind().keyword().to_owned(),
             message: shortened(error.to_string()),
         };
-        self.on_stack(|| self.compiled.iter_errors(document).take(FAULTS_LIMIT).map(fault).collect())
+        let mut faults: Vec<Fault> =
+            self.on_stack(|| self.compiled.iter_errors(document).take(FAULTS_LIMIT).map(fault).collect());
+        if faults.is_empty() {
+            let message = "the schema refuses the document as a whole".to_owned();
+            faults.push(whole("schema", message));
+        }
+        faults
     }
 
-    /// The same for a document as it was sent. Numbers are checked as the nearest that a 64-bit integer or a double holds.
+    /// The same for a document as it was sent, with numbers as they are written.
     pub fn faults_in(&self, document: &[u8]) -> Vec<Fault> {
-        let value = match serde_json::from_slice::<Value>(document) {
-            Ok(value) => value,
-            // What `serde_json` cannot hold, such as 1e400, can still be valid.
-            Err(error) => match std::str::from_utf8(document).map(|text| Json::parse(text, DEPTH_LIMIT)) {
-                Ok(Ok(value)) => value.to_nearest(),
-                _ => {
-                    let message = format!("the document is not JSON that can be checked: {error}");
-                    return vec![Fault { path: String::new(), rule: "json".to_owned(), message }];
-                }
-            },
-        };
-        self.faults(&value)
+        if let Some(exact) = json::with_long_numbers(document, DEPTH_LIMIT) {
+            let taken = self.on_stack(|| self.takes_exactly(&exact));
+            return self.told(taken, &exact.to_nearest());
+        }
+        match serde_json::from_slice::<Value>(document) {
+            Ok(value) => self.faults(&value),
+            Err(error) => {
+                let message = format!("the document is not JSON that can be checked: {error}");
+                vec![Fault { path: String::new(), rule: "json".to_owned(), message }]
+            }
+        }
+    }
+}
+
+/// A schema without its references to other documents, which are in these places.
+fn inward(schema: &Json, outward: &HashSet<Address>) -> Json {
+    let inside = |inner: &Json| inward(inner, outward);
+    match schema {
+        Json::Array(items) => Json::Array(items.iter().map(inside).collect()),
+        Json::Object(members) => {
+            let kept = |name: &str| !outward.contains(&place(schema)) || !REFERENCES.contains(&name);
+            let members = members.iter().filter(|(name, _)| kept(name));
+            Json::Object(Arc::new(members.map(|(name, value)| (name.clone(), inside(value))).collect()))
+        }
+        other => other.clone(),
     }
 }
 

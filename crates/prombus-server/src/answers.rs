@@ -8,7 +8,6 @@ use prombus_core::{Appended, Durability, Event, Receipt, TopicName};
 use prombus_engine::commits::CommitAnswer;
 use prombus_engine::groups::Delivery;
 use serde::Serialize;
-use std::borrow::Cow;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -47,11 +46,10 @@ pub(crate) fn event(event: &Event) -> Response {
 
 /// The answer to one event.
 pub(crate) fn published(topic: &TopicName, receipt: &Receipt) -> Response {
-    let writer = PublishedWriter::new(topic, receipt.durability);
     let mut out = Vec::with_capacity(PUBLISHED_BYTES + topic.as_str().len());
     out.push(b'{');
     for event in &receipt.events {
-        writer.write(event, &mut out);
+        write_published(event, Some((topic, receipt.durability)), &mut out);
     }
     out.push(b'}');
     json(status(receipt), out)
@@ -64,7 +62,7 @@ pub(crate) fn published_batch(topic: &TopicName, receipt: &Receipt) -> Response 
     out.extend_from_slice(b"{\"count\":");
     out.extend_from_slice(itoa::Buffer::new().format(receipt.events.len()).as_bytes());
     out.push(b',');
-    PublishedWriter::new(topic, receipt.durability).write_all(&receipt.events, &mut out);
+    write_all(receipt.events.iter().map(|event| (event, Some((topic, receipt.durability)))), &mut out);
     out.push(b'}');
     json(status(receipt), out)
 }
@@ -82,49 +80,38 @@ pub(crate) fn durability(durability: Durability) -> &'static [u8] {
     }
 }
 
-/// Writes where events are. What goes with each of them and is the same for all is put together once.
-pub(crate) struct PublishedWriter {
-    after_id: Cow<'static, [u8]>,
-    durability: &'static [u8],
+/// The fields that say where an event is, without braces; and its topic and how durable it is, unless whoever asked
+/// knows the one and is told the other once for all events.
+pub(crate) fn write_published(event: &Appended, of: Option<(&TopicName, Durability)>, out: &mut Vec<u8>) {
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(b"\"id\":\"");
+    out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
+    if let Some((topic, _)) = of {
+        out.extend_from_slice(b"\",\"topic\":\"");
+        out.extend_from_slice(topic.as_str().as_bytes());
+    }
+    out.extend_from_slice(b"\",\"partition\":");
+    out.extend_from_slice(number.format(event.partition.0).as_bytes());
+    out.extend_from_slice(b",\"offset\":");
+    out.extend_from_slice(number.format(event.offset.0).as_bytes());
+    out.extend_from_slice(b",\"ts\":");
+    out.extend_from_slice(number.format(event.ts).as_bytes());
+    out.extend_from_slice(of.map_or(&b""[..], |(_, how)| durability(how)));
+    out.extend_from_slice(if event.duplicate { b",\"duplicate\":true" } else { b",\"duplicate\":false" });
 }
 
-impl PublishedWriter {
-    /// Each event says to which topic it went, and how durably.
-    fn new(topic: &TopicName, how: Durability) -> Self {
-        let after_id = format!("\",\"topic\":\"{topic}\",\"partition\":").into_bytes();
-        Self { after_id: after_id.into(), durability: durability(how) }
+/// The field that has all events.
+pub(crate) fn write_all<'a>(
+    events: impl Iterator<Item = (&'a Appended, Option<(&'a TopicName, Durability)>)>,
+    out: &mut Vec<u8>,
+) {
+    out.extend_from_slice(b"\"events\":[");
+    for (index, (event, of)) in events.enumerate() {
+        out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
+        write_published(event, of, out);
+        out.push(b'}');
     }
-
-    /// Whoever asked knows the topic, and is told once how durable all of them are.
-    pub fn bare() -> Self {
-        Self { after_id: b"\",\"partition\":".as_slice().into(), durability: b"" }
-    }
-
-    /// The fields of one event, without braces.
-    pub fn write(&self, event: &Appended, out: &mut Vec<u8>) {
-        let mut number = itoa::Buffer::new();
-        out.extend_from_slice(b"\"id\":\"");
-        out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
-        out.extend_from_slice(&self.after_id);
-        out.extend_from_slice(number.format(event.partition.0).as_bytes());
-        out.extend_from_slice(b",\"offset\":");
-        out.extend_from_slice(number.format(event.offset.0).as_bytes());
-        out.extend_from_slice(b",\"ts\":");
-        out.extend_from_slice(number.format(event.ts).as_bytes());
-        out.extend_from_slice(self.durability);
-        out.extend_from_slice(if event.duplicate { b",\"duplicate\":true" } else { b",\"duplicate\":false" });
-    }
-
-    /// The field that has all events.
-    pub fn write_all(&self, events: &[Appended], out: &mut Vec<u8>) {
-        out.extend_from_slice(b"\"events\":[");
-        for (index, event) in events.iter().enumerate() {
-            out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
-            self.write(event, out);
-            out.push(b'}');
-        }
-        out.push(b']');
-    }
+    out.push(b']');
 }
 
 /// The answer to a commit.
@@ -135,28 +122,11 @@ pub(crate) fn committed(answer: &CommittedAnswer) -> Response {
     json(StatusCode::OK, out)
 }
 
-/// The fields of what a commit has done. All names are in the order of the alphabet and must stay so: a commit that is
-/// repeated is answered byte for byte as it was first, maybe by an earlier build.
+/// The fields of what a commit has done. They always have the same order: a commit that is repeated is answered byte for
+/// byte as it was first.
 pub(crate) fn write_committed(answer: &CommitAnswer, out: &mut Vec<u8>) {
-    let mut number = itoa::Buffer::new();
-    out.extend_from_slice(b"\"events\":[");
-    for (index, (topic, event)) in answer.events.iter().enumerate() {
-        out.extend_from_slice(if index > 0 { b",{" } else { b"{" });
-        out.extend_from_slice(if event.duplicate { b"\"duplicate\":true" } else { b"\"duplicate\":false" });
-        out.extend_from_slice(durability(answer.durability));
-        out.extend_from_slice(b",\"id\":\"");
-        out.extend_from_slice(event.id.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes());
-        out.extend_from_slice(b"\",\"offset\":");
-        out.extend_from_slice(number.format(event.offset.0).as_bytes());
-        out.extend_from_slice(b",\"partition\":");
-        out.extend_from_slice(number.format(event.partition.0).as_bytes());
-        out.extend_from_slice(b",\"topic\":\"");
-        out.extend_from_slice(topic.as_str().as_bytes());
-        out.extend_from_slice(b"\",\"ts\":");
-        out.extend_from_slice(number.format(event.ts).as_bytes());
-        out.push(b'}');
-    }
-    out.extend_from_slice(b"],\"versions\":");
+    write_all(answer.events.iter().map(|(topic, event)| (event, Some((topic, answer.durability)))), out);
+    out.extend_from_slice(b",\"versions\":");
     // It has text keys only, so writing it cannot fail.
     let _ = serde_json::to_writer(out, &answer.versions);
 }
@@ -230,21 +200,21 @@ mod tests {
     #[test]
     fn an_event_is_told_with_its_topic_or_without() {
         let topic = TopicName::parse("out").unwrap();
-        let full = PublishedWriter::new(&topic, Durability::Interval);
+        let of = Some((&topic, Durability::Interval));
         let expected = format!(
             r#""id":"{ID}","topic":"out","partition":2,"offset":41,"ts":1794924966781,"durability":"interval","duplicate":true"#
         );
-        assert_eq!(text(|out| full.write(&appended(true), out)), expected);
+        assert_eq!(text(|out| write_published(&appended(true), of, out)), expected);
         let one =
             format!(r#"{{"id":"{ID}","partition":2,"offset":41,"ts":1794924966781,"duplicate":false}}"#);
         let all = [appended(false), appended(false)];
         let expected = format!(r#""events":[{one},{one}]"#);
-        assert_eq!(text(|out| PublishedWriter::bare().write_all(&all, out)), expected);
+        assert_eq!(text(|out| write_all(all.iter().map(|event| (event, None)), out)), expected);
     }
 
     /// Repeated commits are answered from what was kept of them, and clients may compare the bytes.
     #[test]
-    fn a_commit_is_answered_with_the_bytes_that_every_build_has_written() {
+    fn a_commit_is_answered_with_the_same_bytes_each_time() {
         let topic = TopicName::parse("out").unwrap();
         let versions = |all: &[(&str, u64)]| all.iter().map(|(key, n)| ((*key).to_owned(), *n)).collect();
         let answer = CommitAnswer {
@@ -257,13 +227,12 @@ mod tests {
             repeated: true,
         };
         let event = |duplicate: bool| {
-            serde_json::json!({
-                "id": ID, "topic": "out", "partition": 2, "offset": 41, "ts": 1_794_924_966_781_u64,
-                "durability": "sync", "duplicate": duplicate,
-            })
+            let of = Some((&answer.events[0].0, Durability::Sync));
+            text(|out| write_published(&appended(duplicate), of, out))
         };
-        let versions = serde_json::json!({"a": {"\"": 7, "é": 8}, "b": {"k": 0}});
-        let expected = serde_json::json!({"events": [event(false), event(true)], "versions": versions});
-        assert_eq!(format!("{{{}}}", text(|out| write_committed(&answer, out))), expected.to_string());
+        let versions = r#"{"a":{"\"":7,"é":8},"b":{"k":0}}"#;
+        let expected =
+            format!(r#""events":[{{{}}},{{{}}}],"versions":{versions}"#, event(false), event(true));
+        assert_eq!(text(|out| write_committed(&answer, out)), expected);
     }
 }

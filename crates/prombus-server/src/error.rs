@@ -12,7 +12,7 @@ use prombus_core::{CommitError, CopyError, HomesError, JsonError, ReadError};
 use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{GroupError, LeaseToken};
-use prombus_engine::projections::ProjectionError;
+use prombus_engine::projections::{MAX_DEFINITION_BYTES, ProjectionError};
 use prombus_engine::schemas::upcast::UpcastError;
 use prombus_engine::schemas::{SchemasError, ViolatedPlace};
 use prombus_engine::{
@@ -603,6 +603,7 @@ impl From<ProjectionError> for ApiError {
         match error {
             ProjectionError::NotFound(_) => Self::not_found(message),
             ProjectionError::Bad(_) => Self::bad_request(message),
+            ProjectionError::TooLarge(_) => Self::too_large(message).with("limit", MAX_DEFINITION_BYTES),
             ProjectionError::BadExpression { place, error } => Self::new(ErrorCode::BadFilter, message)
                 .with("place", place)
                 .with("line", error.line)

@@ -1,4 +1,7 @@
 //! The gateway: its state, and its route table with the rights that each method requires.
+//!
+//! Authorization has no side doors: a method that names no rights is not in the table, and frames and streams go through
+//! the same check as requests. The gateway asks the hub and nothing behind it.
 
 use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
 use crate::cluster::{self, About, Cluster, ClusterOptions};
@@ -178,7 +181,7 @@ impl Gateway {
     /// Serves `hub` from now on. A gateway has one hub; a second one is ignored.
     pub fn open(&self, hub: Hub) {
         if self.0.hub.set(hub).is_err() {
-            tracing::warn!("the gateway has a hub already; the second one is not taken");
+            tracing::warn!("the gateway already has a hub; ignoring the second one");
         }
     }
 
@@ -221,7 +224,7 @@ impl Gateway {
         // They are no longer among the HTTP connections, and still have to close.
         let all_closed = async { drop(self.0.sockets.subscribe().wait_for(|open| *open == 0).await) };
         if tokio::time::timeout(SOCKETS_GOODBYE, all_closed).await.is_err() {
-            tracing::warn!("WebSockets were cut off: they took too long to end");
+            tracing::warn!("cut off WebSockets that took too long to close");
         }
         Ok(())
     }

@@ -37,6 +37,7 @@ pub use auth::{
 };
 pub use cluster::ClusterOptions;
 pub use gateway::{Gateway, GatewayOptions};
+pub use memory::MAX_READ_BYTES;
 pub use pattern::stands_for;
 pub use serve::{accept, end_connections};
 pub use stall_guard::StallGuard;

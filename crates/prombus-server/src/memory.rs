@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_millis(500);
 const SMALL_BYTES: usize = 32 << 10;
 /// So much is read from a connection at once, at most, and the headers of a request may take as much. A path with a
 /// query is never longer.
-pub(crate) const MAX_READ_BYTES: usize = 64 << 10;
+pub const MAX_READ_BYTES: usize = 64 << 10;
 /// Maximum size of incomplete headers while memory is short.
 const FREE_HEAD_BYTES: usize = 8 << 10;
 /// How many requests at a time may build something of unknown size.

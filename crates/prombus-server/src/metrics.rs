@@ -5,7 +5,7 @@ use parking_lot::RwLock;
 use prombus_core::histogram::BOUNDS_US;
 use prombus_core::{Histogram, Receipt, StoreStatus, TopicName};
 use prombus_engine::groups::{Group, GroupStatus, GroupTimes};
-use prombus_engine::projections::ProjectionStatus;
+use prombus_engine::projections::ProjectionFigures;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,12 +65,12 @@ impl Metrics {
     /// Everything as Prometheus text; `store` is how the store is doing, if there is one.
     pub fn text(&self, version: &str, store: Option<&StoreStatus>) -> String {
         let mut text = Text(String::new());
-        text.family("build_info", "gauge", "The version that is running.");
+        text.family("build_info", "gauge", "Version of the running hub.");
         text.sample("build_info", &[("version", version)], 1);
         text.family(
             "events_published_total",
             "counter",
-            "Events that clients published, duplicates not counted.",
+            "Events published by clients, excluding duplicates.",
         );
         let published = self.published.read();
         let mut topics: Vec<_> = published.iter().collect();
@@ -79,13 +79,9 @@ impl Metrics {
             let labels = [("topic", topic.as_str())];
             text.sample("events_published_total", &labels, count.load(Ordering::Relaxed));
         }
-        text.family(
-            "filter_errors_total",
-            "counter",
-            "Events that a filter failed on, and so did not match.",
-        );
+        text.family("filter_errors_total", "counter", "Events on which a filter failed; they do not match.");
         text.sample("filter_errors_total", &[], self.filter_errors.load(Ordering::Relaxed));
-        text.family("http_requests_total", "counter", "Requests answered, by route and class of status.");
+        text.family("http_requests_total", "counter", "Requests answered, by route and status class.");
         for (route, classes) in &self.requests {
             for (class, count) in classes.iter().enumerate() {
                 let (class, count) = (format!("{}xx", class + 1), count.load(Ordering::Relaxed));
@@ -117,7 +113,7 @@ const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
     (
         "events_redelivered_total",
         "counter",
-        "Deliveries of events that had been delivered before and not settled, or were replayed from the dead letters.",
+        "Deliveries of events that were delivered before without being settled, or were replayed from the dead letters.",
     ),
     (DEAD_LETTERED, "counter", "Events that became dead letters."),
     (
@@ -128,14 +124,14 @@ const GROUP_FAMILIES: [(&str, &str, &str); 10] = [
     (
         "group_filter_errors_total",
         "counter",
-        "Events that the filter of the group failed on, and so did not match.",
+        "Events on which the filter of the group failed; they do not match.",
     ),
     ("events_inflight", "gauge", "Open leases."),
-    ("group_lag_events", "gauge", "Events that are not settled."),
+    ("group_lag_events", "gauge", "Unsettled events."),
     (
         "group_lag_ms",
         "gauge",
-        "Age of the oldest event that is not settled, in the 64 partitions furthest behind, in milliseconds.",
+        "Age of the oldest unsettled event, in the 64 partitions with the highest lag, in milliseconds.",
     ),
 ];
 
@@ -187,7 +183,7 @@ pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
 /// The metrics of schemas. A topic that has some is there before anything violates them.
 pub(crate) fn schemas_text(violations: &BTreeMap<TopicName, u64>) -> String {
     let mut text = Text(String::new());
-    let help = "Events that violated the schema of their topic, whether they were refused or taken.";
+    let help = "Events that violated the schema of their topic, both refused and accepted.";
     text.family("schema_violations_total", "counter", help);
     for (topic, count) in violations {
         text.sample("schema_violations_total", &[("topic", topic.as_str())], count);
@@ -212,10 +208,14 @@ pub(crate) struct SnapshotSample {
 /// The metrics of topics with snapshots.
 pub(crate) fn snapshots_text(samples: &[SnapshotSample], durations: &Histogram) -> String {
     let mut text = Text(String::new());
-    let help = "How long passes took that published snapshots of a topic.";
+    let help = "Duration of passes that publish snapshots of a topic.";
     text.family("snapshot_duration_ms", "histogram", help);
     text.histogram("snapshot_duration_ms", durations);
-    text.family("snapshot_lag_events", "gauge", "Events that came after the last pass over their topic.");
+    text.family(
+        "snapshot_lag_events",
+        "gauge",
+        "Events recorded since the last snapshot pass over their topic.",
+    );
     for sample in samples {
         text.sample("snapshot_lag_events", &[("topic", sample.topic.as_str())], sample.lag);
     }
@@ -225,7 +225,7 @@ pub(crate) fn snapshots_text(samples: &[SnapshotSample], durations: &Histogram) 
 /// The metrics of topics that let events go.
 pub(crate) fn cleaning_text(kept: &[KeptSample], durations: &Histogram) -> String {
     let mut text = Text(String::new());
-    text.family("cleaning_duration_ms", "histogram", "How long cleaning passes over a topic took.");
+    text.family("cleaning_duration_ms", "histogram", "Duration of cleaning passes over a topic.");
     text.histogram("cleaning_duration_ms", durations);
     let mut gauge = |name: &str, help: &str, value: fn(&KeptSample) -> u64| {
         text.family(name, "gauge", help);
@@ -235,9 +235,9 @@ pub(crate) fn cleaning_text(kept: &[KeptSample], durations: &Histogram) -> Strin
             text.sample(name, &labels, value(sample));
         }
     };
-    let help = "The first offset that is kept, of topics with retention or compaction.";
+    let help = "First retained offset, for topics with retention or compaction.";
     gauge("topic_first_offset", help, |sample| sample.first);
-    let help = "The time from which on the state of every key can be told, in milliseconds since 1970.";
+    let help = "Time from which the state of every key is known, in milliseconds since 1970.";
     gauge("topic_horizon_ts", help, |sample| sample.horizon_ts);
     text.0
 }
@@ -248,7 +248,7 @@ const DEAD_LETTERED: &str = "events_dead_lettered_total";
 pub(crate) fn readers_text(
     groups: &[GroupSample],
     times: &GroupTimes,
-    projections: &[ProjectionStatus],
+    projections: &[ProjectionFigures],
 ) -> String {
     let mut text = Text(String::new());
     for (at, (name, kind, help)) in GROUP_FAMILIES.into_iter().enumerate() {
@@ -259,23 +259,19 @@ pub(crate) fn readers_text(
         }
         if name == DEAD_LETTERED {
             for status in projections {
-                let labels = [("topic", status.definition.topic.as_str()), ("projection", &status.name)];
+                let labels = [("topic", status.topic.as_str()), ("projection", &status.name)];
                 text.sample(name, &labels, status.errors);
             }
         }
     }
-    text.family("projection_lag_events", "gauge", "Events that a projection has not seen yet.");
+    text.family("projection_lag_events", "gauge", "Events that a projection has not processed yet.");
     for status in projections {
         text.sample("projection_lag_events", &[("projection", &status.name)], status.lag);
     }
     for (name, help, histogram) in [
-        ("subscribe_poll_duration_ms", "How long pulls took, waiting included.", &times.pulls),
-        ("delivery_handler_duration_ms", "From a delivery to its ack or nack.", &times.handlers),
-        (
-            "delivery_latency_ms",
-            "From when the hub recorded an event to its first delivery.",
-            &times.latencies,
-        ),
+        ("subscribe_poll_duration_ms", "Duration of pulls, including waiting.", &times.pulls),
+        ("delivery_handler_duration_ms", "Time from a delivery to its ack or nack.", &times.handlers),
+        ("delivery_latency_ms", "Time from recording an event to its first delivery.", &times.latencies),
     ] {
         text.family(name, "histogram", help);
         text.histogram(name, histogram);
@@ -305,13 +301,13 @@ impl Text {
         self.sample("store_disk_bytes", &[], store.extra("disk_bytes"));
         self.family("store_disk_free_bytes", "gauge", "Free disk space.");
         self.sample("store_disk_free_bytes", &[], store.extra("disk_free_bytes"));
-        let help = "Disk space of removed events that is still in use.";
+        let help = "Disk space still occupied by removed events.";
         self.family("store_dead_bytes", "gauge", help);
         self.sample("store_dead_bytes", &[], store.extra("dead_bytes"));
         let help = "Disk space reclaimed since the hub was started.";
         self.family("store_reclaimed_bytes_total", "counter", help);
         self.sample("store_reclaimed_bytes_total", &[], store.extra("reclaimed_bytes"));
-        self.family("store_flush_duration_ms", "histogram", "How long flushes took, in milliseconds.");
+        self.family("store_flush_duration_ms", "histogram", "Duration of flushes, in milliseconds.");
         self.histogram("store_flush_duration_ms", &store.flushes);
     }
 

@@ -196,7 +196,7 @@ fn in_chunks(first: Bytes, mut pieces: impl Pieces, (memory, caller): (Memory, C
                 Ok(room.hold(bytes))
             }
             Some(Chunk::Broken(error)) => {
-                tracing::warn!(error = error.message(), "an answer was cut off");
+                tracing::warn!(error = error.message(), "cut off an answer");
                 Err(io::Error::other(error.message().to_owned()))
             }
             None => Err(io::Error::other("the answer was aborted")),

@@ -1,4 +1,7 @@
 //! Rate limits for publishing: token buckets per connection and per topic.
+//!
+//! A publish takes from both buckets or from neither, and what it took comes back where nothing was published. No batch is too large for a bucket:
+//! whoever finds a token may overdraw it, and those who come next wait until that is made up for.
 
 use crate::error::ApiError;
 use parking_lot::Mutex;

@@ -1,4 +1,7 @@
 //! The accept loop: one task per connection, and a shutdown that waits for requests in flight, but not forever.
+//!
+//! Connections are counted before anything is read of them, and those that are too many are told so. A client that sends or
+//! reads nothing is dropped after a while, so that it holds nothing that others wait for, and none can keep the hub from ending.
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
@@ -37,7 +40,7 @@ const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
 /// How long requests in flight may take once no new ones are wanted.
 const MAX_GOODBYE: Duration = Duration::from_secs(5);
-/// How long to wait after a connection could not be accepted, for example because there are no file handles left.
+/// How long to wait after failing to accept a connection, for example because there are no file handles left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The answer to plain HTTP on a TLS port.
@@ -100,7 +103,7 @@ pub async fn accept(listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return stream,
-            Err(error) => tracing::warn!(%error, "a connection could not be accepted"),
+            Err(error) => tracing::warn!(%error, "failed to accept a connection"),
         }
         // Most likely too many open files: retrying at once would only burn a core.
         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -111,10 +114,7 @@ pub async fn accept(listener: &TcpListener) -> TcpStream {
 pub async fn end_connections(mut connections: JoinSet<()>) {
     let all_ended = async { while connections.join_next().await.is_some() {} };
     if tokio::time::timeout(MAX_GOODBYE, all_ended).await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            "connections were cut off: they took too long to end"
-        );
+        tracing::warn!(connections = connections.len(), "cut off connections that took too long to close");
         connections.shutdown().await;
     }
 }

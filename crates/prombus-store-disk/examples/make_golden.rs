@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let before = Offset(4);
     configure(
         &store,
-        ConfigChange::Trim { topic: kept.clone(), partition: Partition(1), before, loss: Loss::default() },
+        ConfigChange::Trim { topic: (&kept).into(), partition: Partition(1), before, loss: Loss::default() },
     )
     .await?;
     std::fs::write(folder.join("expected.txt"), listing::listing(&store).await)?;

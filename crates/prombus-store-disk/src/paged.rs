@@ -1,6 +1,7 @@
 //! Files of checksummed pages: every byte is covered, and every page is verified when it is first read.
 //!
-//! Page 0 is the file's header and is written last, so a file without it was never completed.
+//! Page 0 is the file's header and is written last, so a file without it was never completed. It ends with a random id, so
+//! that no two files are the same that were written at different times, whatever they hold.
 
 use crate::disk::{DiskFile, read_exact};
 use std::io;
@@ -11,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub const PAGE: usize = 4096;
 /// The content of a page.
 pub const CONTENT: usize = PAGE - 4;
+/// The random id at the end of page 0. Early files have zeros there.
+const ID: usize = 16;
 /// How many pages are read at once.
 const READ_PAGES: usize = 4;
 /// How much is gathered before it is written.
@@ -73,7 +76,8 @@ impl PagedWriter {
         }
         self.flush()?;
         let mut page = header.to_vec();
-        page.resize(CONTENT, 0);
+        page.resize(CONTENT - ID, 0);
+        page.extend_from_slice(&fastrand::u128(..).to_le_bytes());
         page.extend_from_slice(&checksum(0, &page).to_le_bytes());
         self.file.write_at(&page, 0)?;
         self.file.sync()

@@ -1,7 +1,7 @@
 //! Room that is kept back for cleaning, because it takes room to make room.
 //!
 //! A file of zeros takes it. What cleaning writes and finds no room for gets as much of that file, right before it is
-//! written again. Events never get any of it.
+//! written again. So does the part that the journal goes on in while an older one is cleaned. Events never get any of it.
 
 use crate::disk::{Disk, DiskFile, Lock, is_full};
 use crate::folder::RESERVE;
@@ -57,8 +57,13 @@ impl Reserve {
         kept.as_mut().map_or(Ok(()), |kept| kept.grow(wanted))
     }
 
+    /// How much is kept back.
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept.lock().as_ref().map_or(0, |kept| kept.len)
+    }
+
     /// Gives back room for so many bytes; whether there was any left.
-    fn give(&self, bytes: u64) -> bool {
+    pub fn give(&self, bytes: u64) -> bool {
         let mut kept = self.kept.lock();
         let Some(kept) = kept.as_mut().filter(|kept| kept.len > 0) else { return false };
         let left = kept.len.saturating_sub(bytes.max(1).next_multiple_of(STEP));

@@ -1,5 +1,9 @@
 //! What the writer, the housekeeper and all readers share.
+//!
+//! The view is replaced as a whole, and only by what was flushed as its topics require, so whoever reads sees commits whole and
+//! nothing that could be lost. Waiters are woken after that. The first failure stays: it is what everybody is told from then on.
 
+use crate::background::pace::Waits;
 use crate::disk::Disk;
 use crate::reserve::{CleaningDisk, Reserve};
 use crate::state::checkpoints::Newest;
@@ -35,6 +39,8 @@ pub struct Shared {
     disk_full: AtomicBool,
     /// How long flushes took.
     pub flushes: Arc<Histogram>,
+    /// How long commits take beside work in the background, and without it.
+    pub waits: Waits,
     /// Those who are waiting for commits.
     pub wakes: Wakes,
     view: RwLock<Arc<View>>,
@@ -100,6 +106,7 @@ impl Shared {
             options,
             disk_full: AtomicBool::new(false),
             flushes: Arc::default(),
+            waits: Waits::default(),
             wakes: Wakes::new(view.sequence),
             view: RwLock::new(Arc::new(view)),
             failed: OnceLock::new(),
@@ -191,8 +198,8 @@ impl Shared {
             return;
         }
         match full {
-            true => tracing::error!("the disk is full: events are refused until there is room again"),
-            false => tracing::info!("there is room on the disk again"),
+            true => tracing::error!("the disk is full: refusing events until there is space again"),
+            false => tracing::info!("there is disk space again: accepting events"),
         }
     }
 
@@ -201,7 +208,7 @@ impl Shared {
         let journal = self.view().parts.iter().map(|part| part.disk_bytes()).sum::<u64>();
         let most = self.options.cleaning_room().min(journal);
         if let Err(error) = self.cleaning_disk.0.top_up(journal, most) {
-            tracing::debug!(%error, "no room can be kept back for cleaning");
+            tracing::debug!(%error, "failed to reserve disk space for cleaning");
         }
     }
 
@@ -212,10 +219,12 @@ impl Shared {
         }
         match why {
             Some(CommitError::NoRoom) => tracing::error!(
-                "the disk is so full that not even space of dead events can be given back: make room"
+                "the disk is so full that not even the space of removed events can be reclaimed: free some space"
             ),
-            Some(error) => tracing::warn!(%error, "space of dead events cannot be given back yet"),
-            None => tracing::info!("space of dead events is given back again"),
+            Some(error) => {
+                tracing::warn!(%error, "failed to reclaim the space of removed events; will retry")
+            }
+            None => tracing::info!("reclaiming the space of removed events again"),
         }
     }
 
@@ -224,10 +233,10 @@ impl Shared {
         StepLimits { documents: self.options.index_step.max(1), bytes: STEP_BYTES }
     }
 
-    /// Where the next table goes, under a number that no other has.
-    pub fn new_table(&self) -> Target<'_> {
+    /// Where the next table goes on a disk, under a number that no other has.
+    pub fn new_table<'a>(&'a self, disk: &'a dyn Disk) -> Target<'a> {
         let number = self.next_table.fetch_add(1, Ordering::Relaxed);
-        Target { disk: &*self.disk, dir: &self.options.dir, number }
+        Target { disk, dir: &self.options.dir, number }
     }
 
     /// Why the store accepts no commits, if so.
@@ -243,7 +252,7 @@ impl Shared {
     /// Stops accepting commits; the first reason counts.
     pub fn fail(&self, reason: &str) {
         if self.failed.set(reason.to_owned()).is_ok() && reason != "the store is closed" {
-            tracing::error!(reason, "the store accepts no more commits");
+            tracing::error!(reason, "the store no longer accepts commits");
         }
     }
 }

@@ -1,11 +1,15 @@
 //! The store: opening it, the ports, and closing it.
+//!
+//! Commits queue up in the order in which they are enqueued, and one thread writes them, so that order is fixed here and
+//! nowhere else. Reads take the view as it is and hold up nobody; what may have to come from the disk is read off the runtime.
+//! Once the writer has failed, no more commits are taken until the store is opened again; reads go on.
 
 use crate::background::housekeeper::{self, Chore, Chores, Housekeeper, MAX_WAITING};
 use crate::background::{builder, rewriter};
 use crate::backup::held::HeldFiles;
 use crate::disk::{Disk, RealDisk};
 use crate::handles::{self, FewHandles};
-use crate::read::read_view::ReadView;
+use crate::read::read_view::{Among, ReadView};
 use crate::recovery::recover::{self, OpenError, Opening, Recovered, at_file};
 use crate::shared::{Opened, Shared};
 use crate::state::rows::Rows;
@@ -39,6 +43,8 @@ const MAX_PART_BYTES: u64 = 1 << 30;
 const MAX_RESERVE: u64 = 8 << 20;
 /// No more room than this is kept back for acks while the disk is full, and again for deletes.
 const MAX_HEADROOM: u64 = 256 << 10;
+/// What is read and written a second to give space back, unless somebody says otherwise.
+const REWRITE_BYTES_PER_S: u64 = 128 << 20;
 /// What a commit counts at least, in KiB, so that many small ones are bounded too.
 const LEAST_KIB: u32 = 1;
 
@@ -60,6 +66,9 @@ pub struct DiskOptions {
     pub result_bytes: usize,
     /// Whether parts of the journal that are mostly dead are rewritten, and those that are not needed dropped.
     pub reclaims: bool,
+    /// How many bytes a second are read and written at most to give space back and to erase what was forgotten; 0 for no
+    /// limit. There is none while the disk is full.
+    pub rewrite_bytes_per_s: u64,
     /// How many files of the store are open at a time, beside the few that are written. Others are opened on demand.
     pub open_files: usize,
     /// Where the time comes from.
@@ -79,6 +88,7 @@ impl DiskOptions {
             slow_open: Duration::from_secs(1),
             result_bytes: DEFAULT_RESULT_BYTES,
             reclaims: true,
+            rewrite_bytes_per_s: REWRITE_BYTES_PER_S,
             open_files: handles::share_of(rustix::process::getrlimit(Resource::Nofile).current),
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
@@ -197,7 +207,7 @@ impl DiskStore {
         &self.shared.options.dir
     }
 
-    fn snapshot(&self) -> ReadView {
+    fn read_view(&self) -> ReadView {
         ReadView(self.shared.view())
     }
 
@@ -224,8 +234,21 @@ impl DiskStore {
         reaches_back: impl FnOnce(&ReadView) -> bool,
         look: impl FnOnce(&ReadView) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
-        let view = self.snapshot();
+        let view = self.read_view();
         if reaches_back(&view) { beside(move || look(&view)).await } else { look(&view) }
+    }
+
+    /// Looks for a single event: at once where its index is in memory. Only what is not there is looked for in full parts,
+    /// on a thread of its own: there may be many of them, and a look into each index may be a read from the disk.
+    async fn look_up(
+        &self,
+        look: impl Fn(&ReadView, Among) -> Result<Option<Event>, ReadError> + Send + 'static,
+    ) -> Result<Option<Event>, ReadError> {
+        let view = self.read_view();
+        match look(&view, Among::Open)? {
+            None if view.has_full_parts() => beside(move || look(&view, Among::Full)).await,
+            found => Ok(found),
+        }
     }
 
     fn unavailable(&self) -> CommitError {
@@ -309,7 +332,8 @@ impl EventLog for DiskStore {
         let share = u32::try_from(commit.size() / 1024).unwrap_or(QUEUE_KIB).clamp(LEAST_KIB, QUEUE_KIB);
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
-        if !self.tell(Message::Commit(Job { work: Work::Commit(commit), answer, permit: Some(permit) })) {
+        let (work, since) = (Work::Commit(commit), Instant::now());
+        if !self.tell(Message::Commit(Job { work, answer, since, permit: Some(permit) })) {
             return Err(self.unavailable());
         }
         let shared = self.shared.clone();
@@ -324,7 +348,7 @@ impl EventLog for DiskStore {
     }
 
     async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
-        self.snapshot().kept(topic, partition)
+        self.read_view().kept(topic, partition)
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
@@ -332,11 +356,13 @@ impl EventLog for DiskStore {
     }
 
     async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.snapshot().by_id(topic, id)
+        let topic = topic.clone();
+        self.look_up(move |view, among| view.by_id(&topic, id, among)).await
     }
 
     async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
-        self.snapshot().latest_by_key(topic, key)
+        let (topic, key) = (topic.clone(), key.to_owned());
+        self.look_up(move |view, among| view.latest_by_key(&topic, &key, among)).await
     }
 
     async fn previous_by_key(
@@ -345,7 +371,8 @@ impl EventLog for DiskStore {
         key: &str,
         before: (Partition, Offset),
     ) -> Result<Option<Event>, ReadError> {
-        self.snapshot().previous_by_key(topic, key, before)
+        let (topic, key) = (topic.clone(), key.to_owned());
+        self.go_back(ReadView::has_full_parts, move |view| view.previous_by_key(&topic, &key, before)).await
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {

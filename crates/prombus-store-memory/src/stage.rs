@@ -1,7 +1,7 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
 use crate::collections::{self, Collections};
-use crate::state::{At, Published, State, Topic};
+use crate::state::{At, KnownEvent, State, Topic};
 use bytestring::ByteString;
 use prombus_core::collection::{Drafted, Drafts, Written};
 use prombus_core::staging::{self, AppendOne, Staging};
@@ -233,8 +233,8 @@ impl Staging for Stage<'_> {
         &mut self.state.placer
     }
 
-    fn recorded_ts(&self) -> u64 {
-        self.state.last_recorded_ts
+    fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     fn remembered(
@@ -245,7 +245,7 @@ impl Staging for Stage<'_> {
         let (topic, new) = (one.topic, &one.append.event);
         let Some(id) = new.id else { return Ok(None) };
         let first = match self.ids.get(&(topic.number, id)) {
-            Some(staged) => Some(Published::of(&self.changes.events[*staged])),
+            Some(staged) => Some(KnownEvent::of(&self.changes.events[*staged])),
             None => self.before(topic).and_then(|old| old.ids.get(&id)?.last().copied()),
         };
         Ok(first.map(|first| first.remembered(new)))

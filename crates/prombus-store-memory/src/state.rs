@@ -67,13 +67,13 @@ impl Log {
 
 /// What is remembered of an event, whether it is kept or not.
 #[derive(Debug, Clone, Copy)]
-pub struct Published {
+pub struct KnownEvent {
     first: Appended,
     recorded_ts: u64,
     digest: u128,
 }
 
-impl Published {
+impl KnownEvent {
     pub fn of(event: &Event) -> Self {
         let Event { id, partition, offset, ts, recorded_ts, .. } = *event;
         let digest = publish_digest(event.key.as_deref().map(str::as_bytes), event.payload.as_bytes());
@@ -97,7 +97,7 @@ pub struct Topic {
     pub logs: Vec<Log>,
     /// A duplicate is recognised also after its first was given up; several of one id where it came again after its
     /// window.
-    pub ids: HashMap<Uuid, Vec<Published>>,
+    pub ids: HashMap<Uuid, Vec<KnownEvent>>,
     pub keys: HashMap<ByteString, Vec<At>>,
 }
 
@@ -132,7 +132,7 @@ impl Topic {
 
     fn push(&mut self, event: Event) {
         let at = (event.partition, event.offset);
-        self.ids.entry(event.id).or_default().push(Published::of(&event));
+        self.ids.entry(event.id).or_default().push(KnownEvent::of(&event));
         if let Some(key) = &event.key {
             self.keys.entry(key.clone()).or_default().push(at);
         }

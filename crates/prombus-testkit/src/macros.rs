@@ -114,6 +114,7 @@ macro_rules! log_exact_conformance {
             the_window_goes_by_recorded_time
             each_topic_has_its_own_window
             an_id_is_remembered_when_the_clock_steps_back
+            an_id_is_remembered_after_a_clock_that_was_ahead
             a_closed_store_takes_no_commits
             commits_that_meet_the_closing_are_answered
             a_commit_that_was_given_up_is_still_whole
@@ -170,6 +171,7 @@ macro_rules! log_exact_conformance {
             an_id_is_remembered_though_its_event_is_trimmed
             a_trim_comes_before_the_events_of_its_commit
             a_trim_is_of_the_topic_that_is_there
+            a_trim_of_a_topic_that_was_replaced_trims_nothing
             an_expectation_is_about_what_is_kept
             what_was_committed_is_not_waited_for
             a_waiter_wakes_for_the_next_commit

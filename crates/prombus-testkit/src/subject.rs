@@ -126,7 +126,7 @@ impl Subject {
     /// Gives up the events of a partition below an offset.
     pub async fn trim(&self, topic: &TopicName, partition: u32, before: u64) {
         let (partition, before) = (Partition(partition), Offset(before));
-        let change = ConfigChange::Trim { topic: topic.clone(), partition, before, loss: Loss::default() };
+        let change = ConfigChange::Trim { topic: topic.into(), partition, before, loss: Loss::default() };
         must(self.configure(change).await, "a partition can be trimmed");
     }
 

@@ -145,7 +145,7 @@ pub struct ProjectionAnswer {
     pub topic: String,
     /// The collections that it writes.
     pub collections: Vec<String>,
-    /// What it is, as it was put.
+    /// What it is, as it was put; null where `truncated`.
     pub definition: Value,
     /// What it does.
     pub state: ProjectionState,
@@ -168,6 +168,9 @@ pub struct ProjectionAnswer {
     /// Why the last rebuild since the hub was started was given up; absent where it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuild_error: Option<String>,
+    /// Whether its definition and its partitions are left out, because the answer is about many projections.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
 }
 
 /// What a projection does.

@@ -2,16 +2,16 @@
 
 use crate::answer::Published;
 use crate::object::Object;
-use crate::publish::{EventRequest, given, with_event_fields};
+use crate::publish::{EventRequest, absent, given, with_event_fields};
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// The body of `POST /v1/commit`. A field that is `null` counts as absent.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CommitRequest<'a> {
+pub struct CommitRequest<'a, J = &'a RawValue> {
     /// The same one within 24 hours is answered as it was first, and nothing happens.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub commit_id: Option<Text<'a>>,
@@ -22,8 +22,8 @@ pub struct CommitRequest<'a> {
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub writes: Option<Vec<Object<WriteRequest<'a>>>>,
     /// Events to publish.
-    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-    pub publish: Option<Vec<Object<CommitEventRequest<'a>>>>,
+    #[serde(borrow, default = "absent", skip_serializing_if = "Option::is_none")]
+    pub publish: Option<Vec<Object<CommitEventRequest<'a, J>>>>,
 }
 
 /// One write: exactly one of `set`, `merge`, `inc` and `delete`.
@@ -65,10 +65,9 @@ with_event_fields! {
 
 impl<'a> CommitEventRequest<'a> {
     /// Where the event goes, and the event.
-    pub fn into_event(mut self) -> (Text<'a>, EventRequest<'a>) {
-        let topic = std::mem::replace(&mut self.topic, Text("".into()));
-        let payload = self.payload;
-        (topic, self.with_payload(payload))
+    pub fn into_event(self) -> (Text<'a>, EventRequest<'a>) {
+        let Self { topic, payload, key, id, ts, sid, headers, tags, caused_by, partition, expect } = self;
+        (topic, EventRequest { payload, key, id, ts, sid, headers, tags, caused_by, partition, expect })
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::Object;
 use crate::commit::{CommitEventRequest, CommitRequest, WriteRequest};
-use crate::publish::{given, with_event_fields};
+use crate::group_options;
+use crate::group_options::{from_options, request};
+use crate::publish::{PublishOptions, given};
 use crate::text::Text;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -152,13 +154,7 @@ impl<'a> CommitFrame<'a> {
     }
 }
 
-with_event_fields! {
-    /// What goes with a payload.
-    #[derive(Default)]
-    pub struct PublishOptions {}
-}
-
-crate::group::with_group_options! {
+group_options! { request {
     /// The options of `SUBSCRIBE`.
     pub struct SubscribeOptions {
         /// Whether deliveries come several in a frame.
@@ -170,12 +166,14 @@ crate::group::with_group_options! {
         /// At most so many open leases.
         pub max_in_flight: Option<usize>,
     }
-}
+} }
+
+group_options! { from_options { SubscribeOptions } }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse_object;
+    use crate::{GroupOptionsRequest, parse_object};
     use proptest::prelude::*;
 
     #[test]
@@ -199,7 +197,7 @@ mod tests {
         let frame: SubscribeFrame<'_> = parse_object(text).unwrap();
         let opts = frame.opts.unwrap().0;
         assert_eq!((opts.batch, opts.max_in_flight), (Some(true), Some(5)));
-        assert_eq!(opts.into_options().from.as_deref(), Some("earliest"));
+        assert_eq!(GroupOptionsRequest::from(opts).from.as_deref(), Some("earliest"));
         let bad = br#"{"op":"SUBSCRIBE","topic":"t","group":"g","opts":{"max":5}}"#;
         assert!(parse_object::<SubscribeFrame<'_>>(bad).is_err());
     }

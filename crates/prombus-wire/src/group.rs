@@ -1,90 +1,13 @@
 //! Consumer groups: what is asked of them, and what they answer.
 
 use crate::answer::EventRecord;
+use crate::group_options;
+use crate::group_options::{from_options, request};
 use crate::text::Text;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Declares a request with fields of its own beside the options of a group. (`flatten` would do, but it
-/// does not go together with `deny_unknown_fields`.)
-macro_rules! with_group_options {
-    ($(#[$doc:meta])* pub struct $name:ident { $($fields:tt)+ }) => {
-        $crate::group::with_group_options! { @only $(#[$doc])* pub struct $name { $($fields)+ } }
-
-        impl $name {
-            /// What it says about the group.
-            pub fn into_options(self) -> $crate::GroupOptionsRequest {
-                $crate::GroupOptionsRequest {
-                    from: self.from,
-                    ts: self.ts,
-                    after_id: self.after_id,
-                    mode: self.mode,
-                    ordering: self.ordering,
-                    ack_timeout_ms: self.ack_timeout_ms,
-                    max_attempts: self.max_attempts,
-                    backoff_ms: self.backoff_ms,
-                    filter: self.filter,
-                    normalize: self.normalize,
-                    ack_window: self.ack_window,
-                    member_ttl_ms: self.member_ttl_ms,
-                }
-            }
-        }
-    };
-    (@only $(#[$doc:meta])* pub struct $name:ident { $($(#[$own_doc:meta])* pub $own:ident: $own_type:ty,)* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "camelCase", deny_unknown_fields)]
-        pub struct $name {
-            $($(#[$own_doc])* #[serde(default, skip_serializing_if = "Option::is_none")] pub $own: $own_type,)*
-            /// Where a new group starts: `earliest`, `latest`, `ts` or `afterId`.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub from: Option<String>,
-            /// Goes with `from: "ts"`.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub ts: Option<u64>,
-            /// Goes with `from: "afterId"`.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub after_id: Option<String>,
-            /// `shared` or `partitioned`.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub mode: Option<String>,
-            /// `key`, `none` or `partition`.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub ordering: Option<String>,
-            /// How long a lease holds.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub ack_timeout_ms: Option<u64>,
-            /// After how many attempts an event is a dead letter.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub max_attempts: Option<u32>,
-            /// The pause before the third attempt; it doubles with each one after.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub backoff_ms: Option<u64>,
-            /// Which events the group is about.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub filter: Option<String>,
-            /// Whether events are raised to the latest version of their schema.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub normalize: Option<bool>,
-            /// How many offsets the group may be ahead of its oldest unsettled event.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub ack_window: Option<u64>,
-            /// How long a member of a partitioned group may be silent.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
-            pub member_ttl_ms: Option<u64>,
-        }
-    };
-}
-
-pub(crate) use with_group_options;
-
-with_group_options! { @only
-    /// The body of `PUT /v1/topics/{topic}/groups/{group}`; what is absent has its default.
-    pub struct GroupOptionsRequest {}
-}
-
-with_group_options! {
+group_options! { request {
     /// The body of `POST .../pull`.
     pub struct PullRequest {
         /// At most so many deliveries.
@@ -98,39 +21,9 @@ with_group_options! {
         /// At most so many open leases of this member.
         pub max_in_flight: Option<usize>,
     }
-}
+} }
 
-/// The body of `PATCH /v1/topics/{topic}/groups/{group}`: the options that can be changed. What is absent stays.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct GroupChangeRequest {
-    /// How long a lease holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ack_timeout_ms: Option<u64>,
-    /// After how many attempts an event is a dead letter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_attempts: Option<u32>,
-    /// The pause before the third attempt; it doubles with each one after.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backoff_ms: Option<u64>,
-    /// Which events the group is about; `Some(None)`, which is `null`, makes it all of them.
-    #[serde(default, deserialize_with = "null_or", skip_serializing_if = "Option::is_none")]
-    pub filter: Option<Option<String>>,
-    /// Whether events are raised to the latest version of their schema.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub normalize: Option<bool>,
-    /// How many offsets the group may be ahead of its oldest unsettled event.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ack_window: Option<u64>,
-    /// How long a member of a partitioned group may be silent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub member_ttl_ms: Option<u64>,
-}
-
-/// Makes serde tell `null` from absent.
-fn null_or<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
-}
+group_options! { from_options { PullRequest } }
 
 /// What a consumer must know of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -451,7 +344,7 @@ pub struct SkippedLetter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse_object;
+    use crate::{GroupOptionsRequest, parse_object};
 
     #[test]
     fn options_have_the_names_that_users_know() {
@@ -460,7 +353,7 @@ mod tests {
             "ackWindow":100000,"batchSize":100,"maxInFlight":1000}"#;
         let pull: PullRequest = parse_object(body).unwrap();
         assert_eq!((pull.max, pull.wait_ms, pull.max_in_flight), (Some(5), Some(10), Some(1000)));
-        let options = pull.into_options();
+        let options = GroupOptionsRequest::from(pull);
         assert_eq!((options.ack_window, options.max_attempts), (Some(100_000), Some(5)));
         assert_eq!((options.ts, options.filter), (None, None));
         assert!(parse_object::<PullRequest>(br#"{"maxinflight":1}"#).is_err());

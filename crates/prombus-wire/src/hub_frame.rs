@@ -1,9 +1,10 @@
 //! Frames that the hub sends over the WebSocket, as a client reads them: in one pass, borrowed where that can be.
 
-use crate::answer::EventRecord;
+use crate::answer::{EventRecord, Published};
 use crate::group::{DeliveryContext, DeliveryRecord};
 use crate::text::Text;
 use serde::Deserialize;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -61,7 +62,7 @@ pub struct HubFrame<'a> {
 }
 
 /// Where one event of a publish is.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct PublishedFrame {
     /// Its id.
     pub id: Uuid,
@@ -73,6 +74,18 @@ pub struct PublishedFrame {
     pub ts: u64,
     /// Whether it was there already.
     pub duplicate: bool,
+    /// What was waited for, which the frame says once for all its events.
+    #[serde(skip)]
+    pub durability: Cow<'static, str>,
+}
+
+impl PublishedFrame {
+    /// The same as the answer to a publish over HTTP has it.
+    pub fn of_topic(self, topic: &str) -> Published {
+        let Self { id, partition, offset, ts, duplicate, durability } = self;
+        let (id, topic, durability) = (id.to_string(), topic.to_owned(), durability.into_owned());
+        Published { id, topic, partition, offset, ts, durability, duplicate }
+    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ pub mod commit;
 pub mod error;
 pub mod frame;
 pub mod group;
+pub mod group_options;
 pub mod hub_frame;
 pub mod object;
+pub mod ops;
 pub mod publish;
 pub mod schema;
 pub mod spelling;
@@ -32,18 +34,19 @@ pub use collection::{
 pub use commit::{CommitEventRequest, CommitRequest, Committed, WriteRequest};
 pub use error::{ErrorBody, ErrorCode};
 pub use frame::{
-    AuthFrame, CommitFrame, FrameHead, PublishFrame, PublishOptions, SettleFrame, SubscribeFrame,
-    SubscribeOptions, SubscriptionFrame,
+    AuthFrame, CommitFrame, FrameHead, PublishFrame, SettleFrame, SubscribeFrame, SubscribeOptions,
+    SubscriptionFrame,
 };
 pub use group::{
     AckAnswer, AckRequest, CursorAnswer, CursorPosition, CursorRequest, DeliveryContext, DeliveryRecord,
-    DryRun, ExtendRequest, GroupAnswer, GroupChangeRequest, GroupOptionsRequest, GroupPartition, Groups,
-    LeaseResult, MemberAnswer, NackRequest, PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest,
-    Skipped, SkippedLetter, Waiting,
+    DryRun, ExtendRequest, GroupAnswer, GroupPartition, Groups, LeaseResult, MemberAnswer, NackRequest,
+    PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Waiting,
 };
+pub use group_options::{GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering};
 pub use hub_frame::{HubFrame, PublishedFrame};
 pub use object::{Object, parse_object};
-pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, each_event};
+pub use ops::{GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsHub, OpsSnapshot, OpsStore, OpsTopic};
+pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, PublishOptions, each_event};
 pub use schema::{
     SchemaAnswer, SchemaChecked, SchemaRegistered, SchemaRequest, SchemaVersion, SchemaViolation,
     SchemasAnswer, TopicSchemas, UpcasterAnswer,

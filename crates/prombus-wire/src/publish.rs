@@ -9,13 +9,29 @@ use std::fmt;
 
 /// Declares a request with fields of its own before those that an event can have beside its payload. (`flatten` would do,
 /// but it does not go together with `deny_unknown_fields`.)
+///
+/// Fields that are carried as JSON are a `J`: the text of it in what was parsed, and something that becomes it in what
+/// is to be sent.
 macro_rules! with_event_fields {
-    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$own_doc:meta])* pub $own:ident: $own_type:ty,)* }) => {
+    ($(#[$doc:meta])* pub struct $name:ident { $($(#[$own_doc:meta])* pub $own:ident: $own_type:ty,)+ }) => {
+        $crate::publish::with_event_fields! { @only
+            $(#[$doc])* pub struct $name { $($(#[$own_doc])* #[serde(borrow)] pub $own: $own_type,)+ }
+        }
+
+        impl<'a, J> $name<'a, J> {
+            /// With what goes beside the payload.
+            pub fn new($($own: $own_type,)+ options: $crate::PublishOptions<'a, J>) -> Self {
+                let $crate::PublishOptions { key, id, ts, sid, headers, tags, caused_by, partition, expect } = options;
+                Self { $($own,)+ key, id, ts, sid, headers, tags, caused_by, partition, expect }
+            }
+        }
+    };
+    (@only $(#[$doc:meta])* pub struct $name:ident { $($(#[$own_doc:meta])* pub $own:ident: $own_type:ty,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Serialize, Deserialize)]
         #[serde(deny_unknown_fields)]
-        pub struct $name<'a> {
-            $($(#[$own_doc])* #[serde(borrow)] pub $own: $own_type,)*
+        pub struct $name<'a, J = &'a RawValue> {
+            $($(#[$own_doc])* pub $own: $own_type,)*
             /// What compaction, partitioning and order per key go by.
             #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
             pub key: Option<$crate::Text<'a>>,
@@ -26,17 +42,17 @@ macro_rules! with_event_fields {
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub ts: Option<u64>,
             /// A string.
-            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-            pub sid: Option<&'a RawValue>,
+            #[serde(default = "absent", skip_serializing_if = "Option::is_none")]
+            pub sid: Option<J>,
             /// An object of strings.
-            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-            pub headers: Option<&'a RawValue>,
+            #[serde(default = "absent", skip_serializing_if = "Option::is_none")]
+            pub headers: Option<J>,
             /// An array of strings.
-            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-            pub tags: Option<&'a RawValue>,
+            #[serde(default = "absent", skip_serializing_if = "Option::is_none")]
+            pub tags: Option<J>,
             /// An array of strings.
-            #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
-            pub caused_by: Option<&'a RawValue>,
+            #[serde(default = "absent", skip_serializing_if = "Option::is_none")]
+            pub caused_by: Option<J>,
             /// The partition that the producer names.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             pub partition: Option<u32>,
@@ -44,18 +60,15 @@ macro_rules! with_event_fields {
             #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
             pub expect: Option<$crate::Object<$crate::ExpectRequest<'a>>>,
         }
-
-        impl<'a> $name<'a> {
-            /// The event with this payload.
-            pub fn with_payload(self, payload: &'a RawValue) -> $crate::EventRequest<'a> {
-                let Self { key, id, ts, sid, headers, tags, caused_by, partition, expect, .. } = self;
-                $crate::EventRequest { payload, key, id, ts, sid, headers, tags, caused_by, partition, expect }
-            }
-        }
     };
 }
 
 pub(crate) use with_event_fields;
+
+/// Serde wants a default of `J` itself otherwise.
+pub(crate) fn absent<J>() -> Option<J> {
+    None
+}
 
 with_event_fields! {
     /// One event of `POST /v1/topics/{topic}/events`. A field that is `null` counts as absent, but for the
@@ -63,6 +76,18 @@ with_event_fields! {
     pub struct EventRequest {
         /// Any JSON.
         pub payload: &'a RawValue,
+    }
+}
+
+with_event_fields! { @only
+    /// What goes with the payload of a `PUBLISH`.
+    pub struct PublishOptions {}
+}
+
+impl<J> Default for PublishOptions<'_, J> {
+    fn default() -> Self {
+        let (key, id, ts, sid, headers, tags) = (None, None, None, None, None, None);
+        Self { key, id, ts, sid, headers, tags, caused_by: None, partition: None, expect: None }
     }
 }
 

@@ -10,6 +10,15 @@ const FAILED: u8 = 1;
 /// The exit code of something that was asked wrongly.
 const USAGE: u8 = 2;
 
+/// Says what is wrong with the arguments, which it quotes, or gives the help that they ask for.
+pub fn misused(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        error.exit();
+    }
+    say!("{}", error.render().to_string().trim_end());
+    ExitCode::from(USAGE)
+}
+
 /// Why a command stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {

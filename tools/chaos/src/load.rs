@@ -219,7 +219,9 @@ impl Connection {
         };
         let key = (request.topic.name.clone(), key.clone());
         match outcome {
-            Outcome::Published(published) => self.load.set_head(key, published.last().map(|last| last.id)),
+            Outcome::Published(published) => {
+                self.load.set_head(key, published.last().and_then(|last| last.id.parse().ok()))
+            }
             Outcome::NotExpected { actual } => self.load.set_head(key, *actual),
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 use super::draft::Draft;
 use super::plan::Topic;
+use prombus_client::Published;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -54,23 +55,10 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// The hub's answer for one event.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    pub id: Uuid,
-    pub topic: String,
-    pub partition: u32,
-    pub offset: u64,
-    pub ts: u64,
-    pub durability: String,
-    pub duplicate: bool,
-}
-
-impl Published {
-    /// Where it is.
-    pub fn place(&self) -> Position {
-        Position { partition: self.partition, offset: self.offset }
+impl Position {
+    /// Where the hub says that an event is.
+    pub fn of(published: &Published) -> Self {
+        Self { partition: published.partition, offset: published.offset }
     }
 }
 

@@ -12,6 +12,8 @@ pub struct Artifacts {
     pub hub: PathBuf,
     /// What kills it.
     pub chaos: PathBuf,
+    /// What starts a replica set of MongoDB.
+    pub mongo_set: PathBuf,
 }
 
 /// A program that runs tests.
@@ -68,18 +70,24 @@ pub fn findings(messages: &str) -> Result<Vec<Finding>, String> {
 impl Artifacts {
     /// Reads what was produced.
     pub fn read(messages: &str) -> Result<Self, String> {
-        let (mut tests, mut hub, mut chaos) = (Vec::new(), None, None);
+        let (mut tests, mut hub, mut chaos, mut mongo_set) = (Vec::new(), None, None, None);
         for message in each(messages) {
             match program(message?) {
                 Some(Program::Test(test)) => tests.push(test),
                 Some(Program::Binary(name, program)) if name == "prombus" => hub = Some(program),
                 Some(Program::Binary(name, program)) if name == "prombus-chaos" => chaos = Some(program),
+                Some(Program::Binary(name, program)) if name == "mongo-set" => mongo_set = Some(program),
                 _ => {}
             }
         }
-        match (hub, chaos) {
-            (Some(hub), Some(chaos)) if !tests.is_empty() => Ok(Self { tests, hub, chaos }),
-            _ => Err("the build has no tests, or not the programs prombus and prombus-chaos".to_owned()),
+        match (hub, chaos, mongo_set) {
+            (Some(hub), Some(chaos), Some(mongo_set)) if !tests.is_empty() => {
+                Ok(Self { tests, hub, chaos, mongo_set })
+            }
+            _ => {
+                Err("the build has no tests, or not the programs prombus, prombus-chaos and mongo-set"
+                    .to_owned())
+            }
         }
     }
 }
@@ -122,6 +130,7 @@ mod tests {
             message("prombus", "bin", false),
             message("prombus", "bin", true),
             message("prombus-chaos", "bin", false),
+            message("mongo-set", "bin", false),
             message("typed", "example", false),
             r#"{"reason":"build-finished","success":true}"#.to_owned(),
         ];
@@ -149,6 +158,7 @@ mod tests {
             message("a", "lib", true),
             message("prombus", "bin", false),
             message("prombus-chaos", "bin", false),
+            message("mongo-set", "bin", false),
         ];
         assert!(Artifacts::read(&whole.join("\n")).is_ok());
         for missing in 0..whole.len() {

@@ -8,6 +8,7 @@ mod graph;
 mod links;
 mod manifest;
 mod source;
+mod unused;
 mod words;
 
 use std::path::Path;
@@ -48,6 +49,12 @@ pub fn run() -> Result<(), String> {
         // Only text has rules.
         let Ok(text) = std::fs::read_to_string(root.join(file)) else { continue };
         findings.extend(check_file(&root, file, &text));
+        if let Some(folder) = file.strip_suffix("Cargo.toml") {
+            let sources = files.iter().filter(|other| other.starts_with(folder) && other.ends_with(".rs"));
+            let sources: Vec<_> =
+                sources.filter_map(|file| std::fs::read_to_string(root.join(file)).ok()).collect();
+            findings.extend(unused::check(file, &text, &sources));
+        }
     }
     findings.sort();
     for Finding { file, line, why } in &findings {

@@ -8,7 +8,6 @@ use super::settle::{Lease, Settle};
 use crate::Committed;
 use parking_lot::Mutex;
 use prombus_wire::PublishedFrame;
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -19,13 +18,6 @@ use tokio::time::Instant;
 const EXTRA_BYTES: usize = 16;
 /// Maximum number of failures that are kept for a flush; further ones are counted.
 const MAX_TOLD: usize = 1_000;
-
-/// Where an event is.
-#[derive(Debug, Clone)]
-pub(crate) struct Appended {
-    pub event: PublishedFrame,
-    pub durability: Cow<'static, str>,
-}
 
 /// Tells one caller that something is done.
 pub(crate) type Done = oneshot::Sender<Result<(), Failure>>;
@@ -75,7 +67,7 @@ pub(crate) struct Entry {
     /// Since when it waits in its stream.
     pub since: Option<Instant>,
     /// `None` once it is known what came of it.
-    done: Option<oneshot::Sender<Result<Appended, Failure>>>,
+    done: Option<oneshot::Sender<Result<PublishedFrame, Failure>>>,
     place: Option<WindowSlot>,
 }
 
@@ -94,7 +86,7 @@ impl Entry {
     /// An event, who wants to know the outcome, and the place that it takes in a window.
     pub fn new(
         event: EventText,
-        done: oneshot::Sender<Result<Appended, Failure>>,
+        done: oneshot::Sender<Result<PublishedFrame, Failure>>,
         place: Option<WindowSlot>,
     ) -> Self {
         Self { event, since: None, done: Some(done), place }
@@ -106,7 +98,7 @@ impl Entry {
     }
 
     /// Reports the outcome, and returns its slot, which is free when that is dropped.
-    pub fn answer(mut self, result: Result<Appended, Failure>) -> Option<WindowSlot> {
+    pub fn answer(mut self, result: Result<PublishedFrame, Failure>) -> Option<WindowSlot> {
         if let (Some(place), Err(failure)) = (&self.place, &result) {
             place.fail(&self.event, failure);
         }

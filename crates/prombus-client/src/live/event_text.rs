@@ -1,8 +1,6 @@
 //! An event as the text that is sent, serialised once however often it is sent.
 
-use crate::{Expect, NewEvent};
-use serde::Serialize;
-use std::collections::BTreeMap;
+use crate::NewEvent;
 use uuid::Uuid;
 
 /// The text of an event: its payload, then its other fields.
@@ -12,47 +10,16 @@ pub(crate) struct EventText {
     payload: usize,
 }
 
-#[derive(Serialize)]
-struct Fields<'a> {
-    id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ts: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sid: Option<&'a str>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    headers: &'a BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    caused_by: &'a [String],
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    tags: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partition: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expect: Option<&'a Expect>,
-}
-
 impl EventText {
     /// The event, with an id of its own where it has none: what was sent twice then counts once.
     pub fn new(event: &NewEvent) -> Result<Self, serde_json::Error> {
         let mut buffer = Uuid::encode_buffer();
-        let id = match &event.id {
-            Some(id) => id.as_str(),
-            None => Uuid::now_v7().hyphenated().encode_lower(&mut buffer),
-        };
-        let fields = Fields {
-            id,
-            ts: event.ts,
-            key: event.key.as_deref(),
-            sid: event.sid.as_deref(),
-            headers: &event.headers,
-            caused_by: &event.caused_by,
-            tags: &event.tags,
-            partition: event.partition,
-            expect: event.expect.as_ref(),
-        };
-        let fields = serde_json::to_string(&fields)?;
+        let mut options = event.options();
+        if options.id.is_none() {
+            let id: &str = Uuid::now_v7().hyphenated().encode_lower(&mut buffer);
+            options.id = Some(id.into());
+        }
+        let fields = serde_json::to_string(&options)?;
         let payload = event.payload.get();
         let mut text = String::with_capacity(payload.len() + fields.len());
         text.push_str(payload);
@@ -90,6 +57,7 @@ impl EventText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Expect;
     use serde_json::{Value, json};
 
     fn fields(event: &NewEvent) -> Value {

@@ -2,10 +2,47 @@
 
 use super::consume::ConsumeOptions;
 use super::subscription::SubscribeOptions;
+use prombus_wire::GroupMode;
 use std::time::Duration;
 
+/// Declares the method that sets an option: times are given as such, everything else as it is.
+macro_rules! setter {
+    ([$($subscribe:ident)?] $(#[$doc:meta])* $name:ident: $type:ty, "MS", $with:ident) => {
+        $(#[$doc])* #[must_use] pub fn $with(mut self, time: Duration) -> Self {
+            self$(.$subscribe)?.group.$name = Some(millis(time));
+            self
+        }
+    };
+    ([$($subscribe:ident)?] $(#[$doc:meta])* $name:ident: $type:ty, $value:tt, $with:ident) => {
+        $(#[$doc])* #[must_use] pub fn $with(mut self, $name: $type) -> Self {
+            self$(.$subscribe)?.group.$name = Some($name.into());
+            self
+        }
+    };
+}
+
 /// Gives both kinds of options the same methods.
-macro_rules! group_options {
+macro_rules! setters {
+    (
+        { $options:ident $to:tt }
+        fixed { $($(#[$fixed_doc:meta])* $fixed:ident: $fixed_type:ty = $_d1:expr, $fixed_value:tt, $fixed_with:ident;)* }
+        optional { $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty, $optional_value:tt, $optional_with:ident;)* }
+        changing { $($(#[$doc:meta])* $name:ident: $type:ty = $default:expr, $value:tt, $with:ident;)* }
+    ) => {
+        impl $options {
+            $(setter! { $to $(#[$fixed_doc])* $fixed: $fixed_type, $fixed_value, $fixed_with })*
+            $(setter! { $to $(#[$optional_doc])* $optional: impl Into<$optional_type>, $optional_value, $optional_with })*
+            $(setter! { $to $(#[$doc])* #[doc = concat!("(`", stringify!($name), "`, by default ", stringify!($default), ")")]
+                $name: $type, $value, $with })*
+        }
+    };
+}
+
+prombus_wire::group_options! { setters { SubscribeOptions [] } }
+prombus_wire::group_options! { setters { ConsumeOptions [subscribe] } }
+
+/// The other methods of both kinds of options.
+macro_rules! others {
     ($options:ty, $($subscribe:ident)?) => {
         impl $options {
             /// A new group starts at the earliest event.
@@ -41,68 +78,16 @@ macro_rules! group_options {
                 self
             }
 
-            /// Number of attempts before an event is dead-lettered (5).
-            #[must_use]
-            pub fn with_max_attempts(mut self, attempts: u32) -> Self {
-                self$(.$subscribe)?.group.max_attempts = Some(attempts);
-                self
-            }
-
-            /// How long a lease lasts (30 s).
-            #[must_use]
-            pub fn with_ack_timeout(mut self, time: Duration) -> Self {
-                self$(.$subscribe)?.group.ack_timeout_ms = Some(millis(time));
-                self
-            }
-
-            /// The delay before the third attempt (100 ms); it doubles with each further attempt.
-            #[must_use]
-            pub fn with_backoff(mut self, pause: Duration) -> Self {
-                self$(.$subscribe)?.group.backoff_ms = Some(millis(pause));
-                self
-            }
-
-            /// What waits while an event is in flight: later events of its `key` (the default), of its `partition`, or
-            /// `none`.
-            #[must_use]
-            pub fn with_ordering(mut self, ordering: impl Into<String>) -> Self {
-                self$(.$subscribe)?.group.ordering = Some(ordering.into());
-                self
-            }
-
-            /// Only events that match this CEL expression.
-            #[must_use]
-            pub fn with_filter(mut self, filter: impl Into<String>) -> Self {
-                self$(.$subscribe)?.group.filter = Some(filter.into());
-                self
-            }
-
             /// Assigns each partition to one member of the group.
             #[must_use]
-            pub fn partitioned(mut self) -> Self {
-                self$(.$subscribe)?.group.mode = Some("partitioned".into());
-                self
-            }
-
-            /// How long a member of a partitioned group may be silent before it is removed (15 s).
-            #[must_use]
-            pub fn with_member_ttl(mut self, time: Duration) -> Self {
-                self$(.$subscribe)?.group.member_ttl_ms = Some(millis(time));
-                self
+            pub fn partitioned(self) -> Self {
+                self.with_mode(GroupMode::Partitioned)
             }
 
             /// Upgrades events to the latest version of their schema.
             #[must_use]
-            pub fn normalized(mut self) -> Self {
-                self$(.$subscribe)?.group.normalize = Some(true);
-                self
-            }
-
-            /// How far the group may run ahead of its oldest unsettled event in a partition, in offsets (100,000).
-            #[must_use]
-            pub fn with_ack_window(mut self, offsets: u64) -> Self {
-                self$(.$subscribe)?.group.ack_window = Some(offsets);
-                self
+            pub fn normalized(self) -> Self {
+                self.with_normalize(true)
             }
 
             /// The name of the member; by default, the connection has its own.
@@ -129,8 +114,8 @@ macro_rules! group_options {
     };
 }
 
-group_options!(SubscribeOptions,);
-group_options!(ConsumeOptions, subscribe);
+others!(SubscribeOptions,);
+others!(ConsumeOptions, subscribe);
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -139,7 +124,7 @@ fn millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::GroupOptionsRequest;
+    use crate::{GroupOptionsRequest, GroupOrdering};
 
     #[test]
     fn both_kinds_of_options_say_the_same() {
@@ -149,7 +134,7 @@ mod tests {
                     .with_max_attempts(1)
                     .with_ack_timeout(Duration::from_secs(2))
                     .with_backoff(Duration::MAX)
-                    .with_ordering("none")
+                    .with_ordering(GroupOrdering::None)
                     .with_filter("true")
                     .partitioned()
                     .with_member_ttl(Duration::from_secs(3))
@@ -166,8 +151,8 @@ mod tests {
             from: Some("ts".into()),
             ts: Some(7),
             after_id: None,
-            mode: Some("partitioned".into()),
-            ordering: Some("none".into()),
+            mode: Some(GroupMode::Partitioned),
+            ordering: Some(GroupOrdering::None),
             ack_timeout_ms: Some(2_000),
             max_attempts: Some(1),
             backoff_ms: Some(u64::MAX),

@@ -1,11 +1,12 @@
 //! Publishing many events without waiting for each answer, within a window.
 
-use super::command::{Appended, Command, Entry, Failed, Producer, Window, WindowSlot};
+use super::command::{Command, Entry, Failed, Producer, Window, WindowSlot};
 use super::event_text::EventText;
 use super::failure::Failure;
 use super::{Live, Shared};
 use crate::{ClientError, FailedEvent, FlushError, NewEvent, Published};
 use parking_lot::Mutex;
+use prombus_wire::PublishedFrame;
 use std::borrow::Borrow;
 use std::future::Future;
 use std::pin::Pin;
@@ -157,11 +158,11 @@ impl Publisher {
 #[derive(Debug)]
 pub struct Receipt {
     topic: Arc<str>,
-    answered: oneshot::Receiver<Result<Appended, Failure>>,
+    answered: oneshot::Receiver<Result<PublishedFrame, Failure>>,
 }
 
 impl Receipt {
-    pub(crate) fn new(topic: Arc<str>, answered: oneshot::Receiver<Result<Appended, Failure>>) -> Self {
+    pub(crate) fn new(topic: Arc<str>, answered: oneshot::Receiver<Result<PublishedFrame, Failure>>) -> Self {
         Self { topic, answered }
     }
 }
@@ -171,15 +172,7 @@ impl Future for Receipt {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
-        let Appended { event, durability } = answer.unwrap_or(Err(Failure::Closed))?;
-        Poll::Ready(Ok(Published {
-            id: event.id.to_string(),
-            topic: (*self.topic).to_owned(),
-            partition: event.partition,
-            offset: event.offset,
-            ts: event.ts,
-            durability: durability.into_owned(),
-            duplicate: event.duplicate,
-        }))
+        let published = answer.unwrap_or(Err(Failure::Closed))?;
+        Poll::Ready(Ok(published.of_topic(&self.topic)))
     }
 }

@@ -7,8 +7,7 @@ use super::feed::{Feed, FeedEnd, NewFeed};
 use super::keeping::{EXTEND_UP_TO, keep};
 use super::{Live, Shared};
 use crate::{ClientError, GroupOptionsRequest, HubError};
-use prombus_wire::ErrorCode;
-use serde::Serialize;
+use prombus_wire::{ErrorCode, SubscribeOptions as WireOptions};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::{oneshot, watch};
@@ -35,24 +34,12 @@ pub struct SubscribeOptions {
 impl SubscribeOptions {
     /// As the hub expects them.
     fn to_json(&self) -> Result<String, serde_json::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Opts<'a> {
-            batch: bool,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            member: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            batch_size: Option<usize>,
-            max_in_flight: usize,
-            #[serde(flatten)]
-            group: &'a GroupOptionsRequest,
-        }
-        serde_json::to_string(&Opts {
-            batch: true,
-            member: self.member.as_deref(),
+        serde_json::to_string(&WireOptions {
+            batch: Some(true),
+            member: self.member.clone(),
             batch_size: self.batch_size,
-            max_in_flight: self.max_in_flight.unwrap_or(DEFAULT_IN_FLIGHT),
-            group: &self.group,
+            max_in_flight: Some(self.max_in_flight.unwrap_or(DEFAULT_IN_FLIGHT)),
+            ..self.group.clone().into()
         })
     }
 }
@@ -191,7 +178,6 @@ mod tests {
     use super::*;
     use crate::LiveState;
     use futures::FutureExt;
-    use prombus_wire::SubscribeOptions as WireOptions;
     use std::sync::atomic::AtomicU64;
     use tokio::sync::{Notify, mpsc};
 
@@ -224,9 +210,9 @@ mod tests {
         let options = SubscribeOptions::earliest().partitioned().with_filter("true").with_max_in_flight(7);
         let parsed: WireOptions = serde_json::from_str(&options.to_json().unwrap()).unwrap();
         assert_eq!((parsed.batch, parsed.max_in_flight), (Some(true), Some(7)));
-        assert_eq!(parsed.clone().into_options(), options.group);
+        assert_eq!(GroupOptionsRequest::from(parsed.clone()), options.group);
         let plain: WireOptions =
             serde_json::from_str(&SubscribeOptions::default().to_json().unwrap()).unwrap();
-        assert_eq!(plain.into_options(), GroupOptionsRequest::default());
+        assert_eq!(GroupOptionsRequest::from(plain), GroupOptionsRequest::default());
     }
 }

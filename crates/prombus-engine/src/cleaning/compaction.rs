@@ -18,7 +18,7 @@
 //! [`Position::seen`]: super::positions::Position::seen
 //! [`Position::buried`]: super::positions::Position::buried
 
-use super::losses::Place;
+use super::losses::SizedEvent;
 use super::pages::Pages;
 use super::remembered::Remembered;
 use super::{CleanError, Pass};
@@ -27,7 +27,7 @@ use prombus_core::{Event, HistoryRequest, Offset, Partition};
 /// The latest event of a key, as far as it was read.
 #[derive(Debug, Clone, Copy)]
 struct Latest {
-    place: Place,
+    place: SizedEvent,
     ts: u64,
     is_old: bool,
 }
@@ -234,5 +234,5 @@ impl<'p, 'a> Compaction<'p, 'a> {
 
 fn latest(event: &Event, is_old: bool) -> Latest {
     let Event { partition, offset, ts, .. } = *event;
-    Latest { place: Place { partition, offset, bytes: event.size() as u64 }, ts, is_old }
+    Latest { place: SizedEvent { partition, offset, bytes: event.size() as u64 }, ts, is_old }
 }

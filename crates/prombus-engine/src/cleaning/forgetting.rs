@@ -1,7 +1,7 @@
 //! Everything of a key goes: what it was is nobody's question any more, so no horizon rises, and for other keys nothing
 //! changes.
 
-use super::losses::Place;
+use super::losses::SizedEvent;
 use super::{CleanError, Forget, Pass};
 use prombus_core::{Event, HistoryRequest, Offset, Partition};
 
@@ -28,7 +28,7 @@ impl Pass<'_> {
             after = Some((last.partition, last.offset));
             for event in events.iter().filter(|event| is_meant(event)) {
                 let Event { partition, offset, .. } = *event;
-                self.losses.discard(Place { partition, offset, bytes: event.size() as u64 }, None);
+                self.losses.discard(SizedEvent { partition, offset, bytes: event.size() as u64 }, None);
             }
             if !is_meant(&events[events.len() - 1]) {
                 break;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// An event, as far as cleaning has to know it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct SizedEvent {
     pub partition: Partition,
     pub offset: Offset,
     /// What it counts for.
@@ -37,7 +37,7 @@ impl Losses {
     }
 
     /// The first events of a partition go up to this one, which is the next.
-    pub fn trim(&mut self, Place { partition, offset, bytes }: Place) {
+    pub fn trim(&mut self, SizedEvent { partition, offset, bytes }: SizedEvent) {
         let losses = self.of(partition);
         losses.before = Some(offset.plus(1));
         losses.trimmed.bytes += bytes;
@@ -68,7 +68,7 @@ impl Losses {
     }
 
     /// An event in the middle goes. From `horizon_ts` on, nobody misses it; `None` where nobody does at all.
-    pub fn discard(&mut self, Place { partition, offset, bytes }: Place, horizon_ts: Option<u64>) {
+    pub fn discard(&mut self, SizedEvent { partition, offset, bytes }: SizedEvent, horizon_ts: Option<u64>) {
         let losses = self.of(partition);
         losses.single.push((offset, bytes));
         losses.horizon_ts = losses.horizon_ts.max(horizon_ts);
@@ -97,7 +97,7 @@ impl Losses {
             counted.add(Counted { events: trimmed_events, bytes: trimmed.bytes });
             counted.add(Counted { events: single.len() as u64, bytes });
             if let Some(before) = before {
-                let topic = topic.name.clone();
+                let topic = topic.pinned();
                 changes.push(ConfigChange::Trim { topic, partition, before, loss: trimmed });
             }
             if !single.is_empty() {

@@ -8,6 +8,7 @@ use super::{CleanError, CleaningContext, Forget};
 use crate::bus::BusError;
 use crate::homes::Home;
 use crate::retry;
+use prombus_core::error::Retry;
 use prombus_core::{
     Commit, CommitError, ConfigChange, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition,
     ReadError, TopicRef, TopicState,
@@ -224,18 +225,18 @@ impl<'a> Pass<'a> {
             |forget: &Forget| ConfigChange::Forget { topic: self.topic.pinned(), key: forget.key.clone() };
         config.extend(forget.map(note));
         let commit =
-            Commit { config: config.clone(), documents: documents.to_vec(), cursors, ..Commit::default() };
+            Commit { config: config.clone(), documents: documents.to_vec(), cursors, ..Commit::by_hub() };
         match self.send(&home, commit).await {
             Ok(()) => partitions.into_iter().for_each(|partition| {
                 self.positions[partition as usize].stepped(epoch);
             }),
             // What only removes always finds room. How far this was is not stored, so it is looked at again.
-            Err(BusError::Commit(CommitError::NoRoom)) if config.is_empty() => {}
-            Err(BusError::Commit(CommitError::NoRoom)) => {
-                self.send(&home, Commit { config, ..Commit::default() }).await?;
+            Err(error) if error.retry() == Retry::WithRoom && config.is_empty() => {}
+            Err(error) if error.retry() == Retry::WithRoom => {
+                self.send(&home, Commit { config, ..Commit::by_hub() }).await?;
                 if !documents.is_empty() {
                     self.counted.add(counted);
-                    return Err(BusError::Commit(CommitError::NoRoom).into());
+                    return Err(error.into());
                 }
             }
             Err(error) => return Err(error.into()),
@@ -246,7 +247,7 @@ impl<'a> Pass<'a> {
 
     /// Makes a commit under a home, which is lost if another hub has moved a cursor since.
     pub async fn send(&self, home: &Arc<Home>, commit: Commit) -> Result<(), BusError> {
-        let sent = retry::commit(&*self.hub.bus, Arc::new(commit)).await.map(drop);
+        let sent = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await.map(drop);
         if let Err(BusError::Commit(CommitError::EpochOver { .. })) = sent {
             self.hub.claims.lose(home);
         }

@@ -4,7 +4,7 @@
 //! that is left of it, because that says from when on the state of the key can still be told; it is done in chunks, so
 //! that no more than a bounded number of keys is held.
 
-use super::losses::Place;
+use super::losses::SizedEvent;
 use super::pages::Pages;
 use super::{CleanError, Pass};
 use bytestring::ByteString;
@@ -25,7 +25,7 @@ const LOOK_BYTES: usize = 64 << 10;
 /// What is known of an event that may go.
 #[derive(Debug)]
 struct Candidate {
-    place: Place,
+    place: SizedEvent,
     ts: u64,
     recorded_ts: u64,
     key: Option<ByteString>,
@@ -34,7 +34,7 @@ struct Candidate {
 impl Candidate {
     fn of(event: &Event) -> Self {
         let Event { partition, offset, ts, recorded_ts, .. } = *event;
-        let place = Place { partition, offset, bytes: event.size() as u64 };
+        let place = SizedEvent { partition, offset, bytes: event.size() as u64 };
         Self { place, ts, recorded_ts, key: event.key.clone() }
     }
 
@@ -62,7 +62,7 @@ struct Keys {
 impl Keys {
     fn add(&mut self, candidate: &Candidate) {
         let Some(key) = &candidate.key else { return };
-        let Place { partition, offset, .. } = candidate.place;
+        let SizedEvent { partition, offset, .. } = candidate.place;
         match self.map.get_mut(&(partition.0, key.clone())) {
             Some(known) => {
                 known.last = offset;

@@ -3,8 +3,8 @@
 use super::pass::Pace;
 use super::snapshots::keep_snapshots;
 use super::{CleanError, Cleaning, Task};
-use crate::bus::BusError;
-use prombus_core::{CommitError, HomesError, ReadError, TopicName};
+use prombus_core::error::Retry;
+use prombus_core::{HomesError, ReadError, TopicName};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -42,7 +42,7 @@ impl Cleaning {
     async fn round(&self, patience: &mut Patience) {
         let topics = match self.hub.log.topics().await {
             Ok(topics) => topics,
-            Err(error) => return tracing::warn!(%error, "topics could not be cleaned: another try follows"),
+            Err(error) => return tracing::warn!(%error, "failed to clean topics; will retry"),
         };
         let to_clean = topics.into_iter().filter(|topic| topic.config.lets_events_go());
         for name in to_clean.map(|topic| topic.name).collect::<Vec<TopicName>>() {
@@ -50,7 +50,7 @@ impl Cleaning {
             match self.work(&name, &Task::Clean(Pace::Gentle)).await {
                 Ok(cleaned) if cleaned.events > 0 => {
                     let (events, bytes) = (cleaned.events, cleaned.bytes);
-                    tracing::debug!(topic = %name, events, bytes, "a topic was cleaned");
+                    tracing::debug!(topic = %name, events, bytes, "cleaned a topic");
                 }
                 Ok(_) => {}
                 Err(CleanError::Closing) => return,
@@ -60,7 +60,7 @@ impl Cleaning {
                     | CleanError::Home(HomesError::Elsewhere { .. }),
                 ) => {}
                 Err(error) => {
-                    tracing::warn!(topic = %name, %error, "a topic could not be cleaned: another try follows");
+                    tracing::warn!(topic = %name, %error, "failed to clean a topic; will retry");
                 }
             }
         }
@@ -72,11 +72,11 @@ impl Cleaning {
             Ok(()) => *patience = Patience::default(),
             Err(error) => {
                 // Where there was no room, there may be some at any time, and it costs little to find out.
-                if error != CleanError::Bus(BusError::Commit(CommitError::NoRoom)) {
+                if !matches!(&error, CleanError::Bus(error) if error.retry() == Retry::WithRoom) {
                     patience.grow();
                 }
                 let rounds = patience.left;
-                tracing::warn!(%error, rounds, "what was forgotten could not be erased: another try follows");
+                tracing::warn!(%error, rounds, "failed to erase forgotten keys from disk; will retry");
             }
         }
     }

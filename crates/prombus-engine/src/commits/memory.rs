@@ -4,8 +4,7 @@
 //! was done a moment ago must not be forgotten for that. That time lies in the documents themselves: a hub goes on from
 //! the latest one, so while it stands still nothing gets older.
 
-use super::early::EarlyAnswer;
-use super::{CommitRefused, CommitRequest, Outline};
+use super::{CommitRefused, CommitRequest};
 use crate::bus::Bus;
 use crate::groups::Session;
 use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
@@ -89,16 +88,11 @@ impl Memory {
     }
 
     /// What was done by the name of a commit; an error where it stood for another request.
-    pub async fn recall(&self, name: &Name, outline: &Outline) -> Result<Recalled, CommitRefused> {
+    pub async fn recall(&self, name: &Name) -> Result<Recalled, CommitRefused> {
         let now_ms = self.now_ms().await?;
         let is_fresh = |document: &Document| document.ts.saturating_add(REMEMBER_MS) > now_ms;
         let Some(document) = self.documents.document(&place(), &name.key).await? else {
-            let early = self.documents.document(&place(), &name.id).await?;
-            let done = match early.filter(is_fresh) {
-                Some(early) => done_early(&early, name, outline)?,
-                None => None,
-            };
-            return Ok(Recalled { done, version: 0 });
+            return Ok(Recalled { done: None, version: 0 });
         };
         if !is_fresh(&document) {
             return Ok(Recalled { done: None, version: document.version });
@@ -131,7 +125,7 @@ impl Memory {
             let memory = self.clone();
             tokio::spawn(async move {
                 if let Err(error) = memory.forget_before(now_ms.saturating_sub(REMEMBER_MS)).await {
-                    tracing::warn!(%error, "receipts of old commits could not be removed");
+                    tracing::warn!(%error, "failed to remove receipts of old commits");
                 }
             });
         }
@@ -172,17 +166,6 @@ impl Memory {
         };
         self.documents.find(request).await
     }
-}
-
-/// What an early build has done by a name. Such a build kept an id without its caller and without a digest of the
-/// request, and took the id's word. So does this one, unless the answer is of something else for certain.
-fn done_early(early: &Document, name: &Name, outline: &Outline) -> Result<Option<Receipt>, CommitRefused> {
-    if KeptReceipt::parse(&early.body).is_some() {
-        // No early build's: the id reads like the key of another name.
-        return Ok(None);
-    }
-    let receipt = EarlyAnswer::parse(&early.body).and_then(|answer| answer.receipt_of(outline));
-    receipt.map(Some).ok_or_else(|| CommitRefused::IdConflict(name.id.clone()))
 }
 
 /// What tells requests apart, whatever their texts looked like. A build that makes another one of the same request

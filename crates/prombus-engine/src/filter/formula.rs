@@ -1,10 +1,8 @@
 //! Expressions over `payload`, which say what a field of it becomes.
 
 use super::known::{self, Text};
-use super::operand::Operand;
 use super::touched::Root;
-use super::{Failure, FilterError, to_json};
-use prombus_core::Json;
+use super::{Failure, FilterError, Subject, to_json};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -19,10 +17,9 @@ impl Formula {
     }
 
     /// What it comes to for a payload.
-    pub fn value_of(&self, payload: &Json) -> Result<Value, Failure> {
+    pub fn value_of(&self, payload: &Subject<'_>) -> Result<Value, Failure> {
         let compiled = self.0.compiled().map_err(|error| Failure::Unknown(error.to_string()))?;
-        let value = compiled.value(&Operand::of_payload(payload, &compiled.touched))?;
-        to_json(value).map_err(Failure::Unfit)
+        to_json(compiled.value(payload)?).map_err(Failure::Unfit)
     }
 
     /// The path, where it is nothing but `payload.a.b`.

@@ -11,12 +11,14 @@ mod language;
 mod meter;
 mod operand;
 mod pattern;
+mod subject;
 mod threads;
 mod touched;
 mod turn;
 
 use budget::Budget;
 pub use budget::MAX_WORK;
+pub(crate) use budget::{Allowance, STEP, Spent};
 use cel::common::ast::Expr;
 use cel::common::types::CelBool;
 use cel::common::value::Val;
@@ -26,6 +28,7 @@ pub(crate) use formula::Formula;
 pub(crate) use json::to_json;
 use known::Text;
 use language::language;
+pub(crate) use operand::looked_over;
 use operand::{Names, Operand};
 pub(crate) use pattern::MAX_PATTERN_BYTES;
 use pattern::Patterns;
@@ -34,6 +37,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
+pub(crate) use subject::Subject;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use touched::{Root, Touched};
 pub(crate) use turn::Turn;
@@ -141,8 +145,9 @@ impl Filter {
 
     fn matches_as(&self, compiled: &Compiled, event: &Event) -> bool {
         let operand = Operand::of(event, &compiled.touched);
-        let answer =
-            compiled.evaluate(&operand, |value| value.downcast_ref::<CelBool>().map(|bool| *bool.inner()));
+        let answer = compiled.evaluate(&operand, &Arc::default(), |value| {
+            value.downcast_ref::<CelBool>().map(|bool| *bool.inner())
+        });
         if let Ok(Some(answer)) = answer {
             return answer;
         }
@@ -205,9 +210,9 @@ impl Filter {
     }
 
     /// What the expression is of an event.
-    pub(crate) fn value_of(&self, event: &Event) -> Result<Value, Failure> {
+    pub(crate) fn value_of(&self, event: &Subject<'_>) -> Result<Value, Failure> {
         let compiled = self.text.compiled().map_err(|error| Failure::Unknown(error.to_string()))?;
-        compiled.value(&Operand::of(event, &compiled.touched))
+        compiled.value(event)
     }
 
     /// The path, where the expression is nothing but `event.a.b`.
@@ -217,15 +222,20 @@ impl Filter {
 }
 
 impl Compiled {
-    fn evaluate<T>(&self, operand: &Operand<'_>, answer: impl FnOnce(&dyn Val) -> T) -> Result<T, Failure> {
-        let budget = Budget::new(self.patterns.clone());
+    fn evaluate<T>(
+        &self,
+        operand: &Operand<'_>,
+        allowance: &Arc<Allowance>,
+        answer: impl FnOnce(&dyn Val) -> T,
+    ) -> Result<T, Failure> {
+        let budget = Budget::new(self.patterns.clone(), allowance.clone());
         let names = Names { root: self.root, operand, budget: &budget };
         let mut context = Context::with_env(language());
         context.set_variable_resolver(&names);
         let value = Value::resolve_val(&self.expression, &context);
         // An expression may have gone on without what failed (`failed || true`).
-        if budget.is_spent() {
-            return Err(Failure::Unknown(format!("it takes more work than {MAX_WORK} units")));
+        if allowance.is_spent() {
+            return Err(Spent.into());
         }
         match value {
             Ok(value) => Ok(answer(value.as_ref())),
@@ -233,7 +243,8 @@ impl Compiled {
         }
     }
 
-    fn value(&self, operand: &Operand<'_>) -> Result<Value, Failure> {
+    fn value(self: &Arc<Self>, subject: &Subject<'_>) -> Result<Value, Failure> {
+        let operand = subject.operand(self)?;
         if operand.has_gaps {
             return Err(Failure::Unknown(
                 "it touches a number that is neither a 64-bit integer nor a double, or a string that ends in half \
@@ -241,7 +252,7 @@ impl Compiled {
                     .to_owned(),
             ));
         }
-        self.evaluate(operand, |value| Value::try_from(value))?
+        self.evaluate(&operand, subject.allowance(), |value| Value::try_from(value))?
             .map_err(|error| Failure::Unfit(reason(&error)))
     }
 

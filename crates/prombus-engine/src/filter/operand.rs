@@ -4,6 +4,7 @@
 //! JSON has a value (`1e400`, half a character): such a field is absent, and an array with it is absent as a whole,
 //! because its other items must stay where they are.
 
+use super::budget::STEP;
 use super::touched::{Root, Touched};
 use crate::json_walk::Walk;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelMap, CelMapKey, CelNull, CelString};
@@ -19,11 +20,21 @@ pub(super) struct Operand<'a> {
     pub value: Box<dyn Val + 'a>,
     /// Whether something that is touched has no value.
     pub has_gaps: bool,
+    /// What it took to read it.
+    pub work: u64,
+}
+
+/// To go over so many bytes takes one unit of work.
+const BYTES_A_UNIT: usize = 8;
+
+/// The work of going over so many bytes without making anything of them.
+pub(crate) fn looked_over(bytes: usize) -> u64 {
+    (bytes / BYTES_A_UNIT) as u64
 }
 
 impl<'a> Operand<'a> {
     pub fn of(event: &'a Event, touched: &Touched) -> Self {
-        let (mut fields, mut has_gaps) = (Object::new(), false);
+        let (mut fields, mut has_gaps, mut work) = (Object::new(), false, 0);
         let mut put = |name: &'static str, value: &dyn Fn(&Touched) -> Option<Box<dyn Val + 'a>>| {
             if let Some(value) = touched.field(name).and_then(value) {
                 fields.insert(name.into(), value);
@@ -44,26 +55,36 @@ impl<'a> Operand<'a> {
             ("tags", event.tags.as_deref()),
         ] {
             if let (Some(json), Some(touched)) = (json, touched.field(name)) {
-                let (value, gaps) = read(json, touched);
-                has_gaps |= gaps;
+                let Read { value, has_gaps: gaps, work: more } = read(json, touched);
+                (has_gaps, work) = (has_gaps | gaps, work + more);
                 fields.extend(value.map(|value| (name.into(), value)));
             }
         }
-        Self { value: Box::new(CelMap::from(fields)), has_gaps }
+        Self { value: Box::new(CelMap::from(fields)), has_gaps, work }
     }
 
     /// Of a payload by itself.
     pub fn of_payload(payload: &'a Json, touched: &Touched) -> Self {
-        let (value, has_gaps) = read(payload, touched);
-        Self { value: value.unwrap_or_else(|| Box::new(CelNull)), has_gaps }
+        let Read { value, has_gaps, work } = read(payload, touched);
+        Self { value: value.unwrap_or_else(|| Box::new(CelNull)), has_gaps, work }
     }
 }
 
-/// What is touched of a JSON text, and whether a part of that has no value.
-fn read<'a>(json: &'a Json, touched: &Touched) -> (Option<Box<dyn Val + 'a>>, bool) {
-    let Ok(text) = std::str::from_utf8(json.as_bytes()) else { return (None, true) };
-    let mut reader = Reader { walk: Walk::through(text), has_gaps: false };
-    (reader.value(touched), reader.has_gaps)
+/// What is touched of a JSON text: see [`Operand`].
+struct Read<'a> {
+    value: Option<Box<dyn Val + 'a>>,
+    has_gaps: bool,
+    work: u64,
+}
+
+fn read<'a>(json: &'a Json, touched: &Touched) -> Read<'a> {
+    let Ok(text) = std::str::from_utf8(json.as_bytes()) else {
+        return Read { value: None, has_gaps: true, work: 0 };
+    };
+    let mut reader = Reader { walk: Walk::through(text), has_gaps: false, values: 0 };
+    let value = reader.value(touched);
+    let work = reader.values * STEP + looked_over(text.len());
+    Read { value, has_gaps: reader.has_gaps, work }
 }
 
 /// JSON integers that fit are CEL ints, other numbers doubles.
@@ -78,11 +99,14 @@ fn integer<'a>(value: u64) -> Box<dyn Val + 'a> {
 struct Reader<'a> {
     walk: Walk<'a>,
     has_gaps: bool,
+    /// How many values were read.
+    values: u64,
 }
 
 impl<'a> Reader<'a> {
     /// Goes over a value; `None` where it has none.
     fn value(&mut self, touched: &Touched) -> Option<Box<dyn Val + 'a>> {
+        self.values += 1;
         let value: Option<Box<dyn Val + 'a>> = match self.walk.peek() {
             b'{' => Some(self.object(touched)),
             b'[' => return self.list(touched),

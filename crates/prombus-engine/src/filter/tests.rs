@@ -147,7 +147,7 @@ fn bombs_are_given_up() {
     let event = event(&format!(r#"{{"n":[{}],"big":"{}"}}"#, numbers.join(","), "a".repeat(800_000)));
     for bomb in &bombs {
         let filter = Filter::compile(bomb).unwrap_or_else(|error| panic!("{bomb}: {error}"));
-        let value = filter.value_of(&event);
+        let value = filter.value_of(&Subject::event(&event));
         assert!(matches!(value, Err(Failure::Unknown(_))), "{bomb}: {value:?}");
         let survivor = Filter::compile(&format!("({bomb}) || true")).unwrap_or(filter);
         assert!(!survivor.matches(&event) && survivor.failures() == 1, "{bomb} is passed over");
@@ -241,7 +241,7 @@ fn the_deepest_expression_and_event_fit_a_stack() {
         .stack_size(2 << 20)
         .spawn(move || {
             assert!(!deepest.matches(&event));
-            assert!(deepest.value_of(&event).is_ok());
+            assert!(deepest.value_of(&Subject::event(&event)).is_ok());
             assert!(Filter::compile("event.payload == event.payload + []").unwrap().matches(&event));
         })
         .unwrap()
@@ -346,7 +346,7 @@ proptest! {
         let mut text = Vec::new();
         event.write_json(&mut text);
         let whole = by_tree(Json::from_stored(text.into()).to_value().unwrap());
-        let seen = |source: &str| Filter::compile(source).unwrap().value_of(&event);
+        let seen = |source: &str| Filter::compile(source).unwrap().value_of(&Subject::event(&event));
         prop_assert_eq!(seen("event"), Ok(whole.clone()));
         for path in ["payload", "headers", "payload.a", "payload.b.a"] {
             let mut expected = Some(&whole);

@@ -199,7 +199,8 @@ impl TopicsFollower {
 
     /// Waits until there may be more events. It must be asked for them before.
     pub async fn changed(&mut self) -> Result<(), QueryError> {
-        self.seen = self.log.changed(&Watched::Everything, self.seen).await;
+        let topics = self.topics.values().map(|followed| followed.topic.name.clone()).collect();
+        self.seen = self.log.changed(&Watched::AnyOf(topics), self.seen).await;
         if self.rest >= SHORTEST_REST {
             // Most commits may be about other topics, and there may be thousands of them to look at.
             tokio::time::sleep(self.rest).await;

@@ -47,7 +47,7 @@ impl Group {
             epoch: self.epoch,
             to: Some(CursorTarget { next: cursor.next, detail }),
         };
-        self.commit(Arc::new(Commit { cursors: vec![step], ..Commit::default() })).await?;
+        self.commit(Arc::new(Commit { cursors: vec![step], ..Commit::by_hub() })).await?;
         self.options_version.store(cursor.version + 1, Ordering::Release);
         self.locked().alter(options, Ok(filter));
         self.ensure_keeper();

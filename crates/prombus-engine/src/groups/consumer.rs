@@ -185,7 +185,7 @@ impl<H: Handler> Consumer<H> {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(topic = %self.topic, group = %self.name, %error, "a subscription was refused its events, and asks for its group again");
+                    tracing::warn!(topic = %self.topic, group = %self.name, %error, "a subscription was refused events; resolving its group again");
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
                     let again = self.groups.again(&self.topic, &self.name, &self.options.group).await;
@@ -240,6 +240,6 @@ async fn handle<H: Handler>(handler: Arc<H>, received: Received, acks: Acks) {
         (Err(error), _) => received.nack(error).await,
     };
     if let Err(error) = settled {
-        tracing::warn!(event = %received.event().id, %error, "what a handler did is not settled");
+        tracing::warn!(event = %received.event().id, %error, "failed to settle an event after its handler finished");
     }
 }

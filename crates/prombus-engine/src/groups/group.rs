@@ -1,4 +1,8 @@
 //! A group at work: the state machine with the log behind it and pulls waiting before it.
+//!
+//! It reveals nothing that a crash could undo: a key is free, and an event is due again, only once the ack or nack before is
+//! durable. All of its cursors carry the epoch of its home before anything is delivered, and a group whose topic was lost
+//! delivers nothing and counts no attempt. What it holds goes by what is in flight and by its window, never by the backlog.
 
 use super::ahead::ReadAhead;
 use super::durable::Durable;
@@ -26,7 +30,7 @@ use tokio::time::Instant;
 pub struct GroupContext {
     /// Where events and cursors are read.
     pub log: Arc<dyn EventLog>,
-    /// Where commits go: the stack without the checks that producers are under.
+    /// Where commits go.
     pub bus: Arc<dyn Bus>,
     /// What pauses that outlive a restart go by.
     pub clock: Arc<dyn Clock>,

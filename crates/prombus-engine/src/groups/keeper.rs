@@ -9,7 +9,8 @@ use super::{GroupError, stored};
 use crate::bus::BusError;
 use crate::retry;
 use bytes::Bytes;
-use prombus_core::{Commit, CommitError, CursorMove, CursorTarget, Offset};
+use prombus_core::error::Retry;
+use prombus_core::{Commit, CursorMove, CursorTarget, Offset};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +67,7 @@ impl Group {
             if commit {
                 if let Err(error) = self.write().await {
                     tracing::warn!(topic = %self.topic.name, group = %self.name, %error,
-                        "changes of a group could not be written: waiting calls fail, and the group continues from what is stored");
+                        "failed to store changes of a group; waiting calls fail, and the group continues from its stored state");
                     self.fail_for(error);
                 }
                 continue;
@@ -131,22 +132,20 @@ impl Group {
         let events: Vec<_> =
             burials.into_iter().filter(is_buried).filter_map(|burial| burial.letter).collect();
         let letters = events.len() as u64;
-        let commit = Arc::new(Commit { events, cursors: self.cursor_moves(&batch), ..Commit::default() });
+        let commit = Arc::new(Commit { events, cursors: self.cursor_moves(&batch), ..Commit::by_hub() });
         match self.commit(commit).await {
             Ok(()) => {}
             // What others wanted to have happen with it must not take the acks with it.
-            Err(
-                error @ BusError::Commit(CommitError::CursorMoved { .. } | CommitError::TopicNotFound(_)),
-            ) if !batch.extras.is_empty() && letters == 0 => {
-                tracing::warn!(%error, "dead letters go back without a note of it");
+            Err(error) if error.retry() == Retry::Anew && !batch.extras.is_empty() && letters == 0 => {
+                tracing::warn!(%error, "replaying dead letters without recording that they were replayed");
                 let mut batch = batch;
                 batch.extras.clear();
-                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
+                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::by_hub() };
                 self.commit(Arc::new(commit)).await?;
                 self.done(batch);
                 return Ok(());
             }
-            Err(BusError::Commit(CommitError::NoRoom)) if letters > 0 || batch.can_be_refused() => {
+            Err(error) if error.retry() == Retry::WithRoom && (letters > 0 || batch.can_be_refused()) => {
                 return self.write_without_letters(batch, &buried).await;
             }
             Err(error) => return Err(error.into()),
@@ -167,27 +166,27 @@ impl Group {
             let refused = self.state.lock().exhume(&mut batch, dying, self.now());
             self.durable.refuse(refused);
             if batch.is_needed() {
-                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::default() };
+                let commit = Commit { cursors: self.cursor_moves(&batch), ..Commit::by_hub() };
                 match self.commit(Arc::new(commit)).await {
                     Ok(()) => {
                         self.done(batch);
                         return Ok(());
                     }
-                    Err(BusError::Commit(CommitError::NoRoom)) if batch.can_be_refused() => {}
+                    Err(error) if error.retry() == Retry::WithRoom && batch.can_be_refused() => {}
                     Err(error) => return Err(error.into()),
                 }
             }
         }
         let (refused, decided) = self.state.lock().refused(batch, self.now());
         tracing::debug!(topic = %self.topic.name, group = %self.name, changes = refused.len(),
-            "there is no room for changes of a group: they are refused");
+            "refusing changes of a group: the disk is full");
         self.durable.refuse(refused);
         self.durable.reached(decided);
         Ok(())
     }
 
-    pub(super) async fn commit(&self, commit: Arc<Commit>) -> Result<(), BusError> {
-        retry::commit(&*self.hub.bus, commit).await.map(drop)
+    pub(super) async fn commit(&self, mut commit: Arc<Commit>) -> Result<(), BusError> {
+        retry::commit(&*self.hub.bus, &mut commit).await.map(drop)
     }
 
     fn done(&self, batch: Batch) {

@@ -20,6 +20,7 @@ mod durable;
 mod group;
 mod handler;
 mod keeper;
+mod kept;
 mod lease;
 mod members;
 mod metrics;

@@ -1,9 +1,10 @@
-//! What can be chosen about a group when it is made, and what of that can be changed later.
+//! What the options of a group mean, which are listed in [`group_options`](prombus_core::group_options).
 
 use super::GroupError;
 use super::state::GroupFilter;
 use crate::filter::{Filter, FilterError};
 use prombus_core::ReadError;
+pub use prombus_core::{GroupMode as Mode, GroupOrdering as Ordering};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -56,44 +57,24 @@ pub fn check_name(what: &str, name: &str) -> Result<(), GroupError> {
     )))
 }
 
-/// Who gets which events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    /// Every member may get every event.
-    Shared,
-    /// Each partition has one member.
-    Partitioned,
-}
-
-/// What waits for what.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ordering {
-    /// Later events of a key wait for the earlier ones.
-    Key,
-    /// Nothing waits.
-    None,
-    /// Everything in a partition waits for what is before it.
-    Partition,
-}
-
-macro_rules! group_options {
+macro_rules! define {
     (
-        fixed { $($(#[$fixed_doc:meta])* $fixed:ident: $fixed_type:ty = $fixed_default:expr;)* }
-        changing { $($(#[$doc:meta])* $field:ident: $type:ty = $default:expr;)* }
+        fixed { $($(#[$fixed_doc:meta])* $fixed:ident: $fixed_type:ty = $fixed_default:expr, $_v1:tt, $_w1:ident;)* }
+        optional { $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty, $_v2:tt, $_w2:ident;)* }
+        changing { $($(#[$doc:meta])* $field:ident: $type:ty = $default:expr, $_v3:tt, $_w3:ident;)* }
     ) => {
         /// The options of a group, as they are stored and shown.
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "camelCase")]
         pub struct GroupOptions {
             $($(#[$fixed_doc])* pub $fixed: $fixed_type,)*
+            $($(#[$optional_doc])* pub $optional: Option<$optional_type>,)*
             $($(#[$doc])* pub $field: $type,)*
         }
 
         impl Default for GroupOptions {
             fn default() -> Self {
-                Self { $($fixed: $fixed_default,)* $($field: $default,)* }
+                Self { $($fixed: $fixed_default,)* $($optional: None,)* $($field: $default,)* }
             }
         }
 
@@ -101,22 +82,23 @@ macro_rules! group_options {
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct OptionsPatch {
             $($(#[$fixed_doc])* pub $fixed: Option<$fixed_type>,)*
+            $($(#[$optional_doc])* pub $optional: Option<Option<$optional_type>>,)*
             $($(#[$doc])* pub $field: Option<$type>,)*
         }
 
         impl OptionsPatch {
             /// `options` with what is named here.
             pub fn apply(&self, options: &GroupOptions) -> GroupOptions {
-                let Self { $($fixed,)* $($field,)* } = self.clone();
-                let changed = OptionsChange { $($field,)* }.apply(options);
+                let Self { $($fixed,)* $($optional,)* $($field,)* } = self.clone();
+                let changed = OptionsChange { $($optional,)* $($field,)* }.apply(options);
                 GroupOptions { $($fixed: $fixed.unwrap_or(options.$fixed),)* ..changed }
             }
         }
 
-        /// A change of a group's options; `None` stays as it is. Mode and ordering say how what is settled is kept, so
-        /// they are fixed.
+        /// A change of a group's options; `None` stays as it is.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct OptionsChange {
+            $($(#[$optional_doc])* pub $optional: Option<Option<$optional_type>>,)*
             $($(#[$doc])* pub $field: Option<$type>,)*
         }
 
@@ -124,6 +106,9 @@ macro_rules! group_options {
             /// `options` with this change made to them.
             pub fn apply(self, options: &GroupOptions) -> GroupOptions {
                 let mut changed = options.clone();
+                $(if let Some(value) = self.$optional {
+                    changed.$optional = value;
+                })*
                 $(if let Some(value) = self.$field {
                     changed.$field = value;
                 })*
@@ -133,30 +118,7 @@ macro_rules! group_options {
     };
 }
 
-group_options! {
-    fixed {
-        /// Who gets which events.
-        mode: Mode = Mode::Shared;
-        /// What waits for what.
-        ordering: Ordering = Ordering::Key;
-    }
-    changing {
-        /// How long a lease holds.
-        ack_timeout_ms: u64 = 30_000;
-        /// After how many attempts an event is a dead letter.
-        max_attempts: u32 = 5;
-        /// The first pause between attempts.
-        backoff_ms: u64 = 100;
-        /// Which events the group is about; all of them if there is none.
-        filter: Option<String> = None;
-        /// Whether events are raised to the latest version of their schema.
-        normalize: bool = false;
-        /// How many offsets the group may be ahead of its oldest unsettled event.
-        ack_window: u64 = 100_000;
-        /// How long a member of a partitioned group may be silent.
-        member_ttl_ms: u64 = 15_000;
-    }
-}
+prombus_core::group_options!(define);
 
 impl OptionsPatch {
     /// Refuses options that differ from those that a group has.

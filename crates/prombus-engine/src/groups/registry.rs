@@ -212,7 +212,7 @@ impl Groups {
             ..CommitLimits::default()
         };
         let made =
-            self.hub.bus.commit(Arc::new(Commit { config, cursors, limits, ..Commit::default() })).await;
+            self.hub.bus.commit(Arc::new(Commit { config, cursors, limits, ..Commit::by_hub() })).await;
         if made.is_err() && state.is_none() {
             // Nobody else asks for a topic that does not exist, and there may be any number of them.
             self.hub.claims.give_up(topic).await;
@@ -232,7 +232,7 @@ impl Groups {
             match self.load(topic, &name).await {
                 Ok(group) => groups.extend(group),
                 Err(error) => {
-                    tracing::warn!(topic = %topic.name, group = %name, %error, "a group is left out")
+                    tracing::warn!(topic = %topic.name, group = %name, %error, "skipping a group that cannot be loaded")
                 }
             }
         }
@@ -271,7 +271,7 @@ impl Groups {
             let Some(latest) = cursors.iter().map(|step| step.epoch.0).max() else { return Err(gone()) };
             let epoch = self.hub.claims.home(topic, Epoch(latest.saturating_sub(1))).await?.epoch();
             cursors.iter_mut().for_each(|step| step.epoch = epoch);
-            match self.hub.bus.commit(Arc::new(Commit { cursors, ..Commit::default() })).await {
+            match self.hub.bus.commit(Arc::new(Commit { cursors, ..Commit::by_hub() })).await {
                 Ok(_) => break Ok(()),
                 Err(error) => {
                     if let Err(error) = tries.again(error).await {

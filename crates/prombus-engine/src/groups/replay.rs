@@ -15,8 +15,8 @@ use crate::query::{From, Query, QueryError, QueryPosition, Reader};
 use crate::retry;
 use bytes::Bytes;
 use prombus_core::{
-    Append, Commit, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Partition, ReadError,
-    TopicName, TopicState,
+    Append, Commit, Cursor, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Origin, Partition,
+    ReadError, TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashSet};
@@ -93,6 +93,8 @@ struct Ledger {
     key: CursorKey,
     topic: TopicState,
     version: u64,
+    /// In which it is written: of a claim on the topic that the letters are of.
+    epoch: Epoch,
     offsets: RoaringTreemap,
 }
 
@@ -130,7 +132,12 @@ impl Groups {
                     None => Err(ReadError::TopicNotFound(topic).into()),
                 };
             };
-            let ledger = Ledger::read(&*groups.hub.log, &letters).await?;
+            let mut ledger = Ledger::read(&*groups.hub.log, &letters).await?;
+            if !replay.dry_run {
+                // As with everything else that is done on behalf of a topic, the hub that it is at home on does it.
+                let above = Epoch(ledger.epoch.0.saturating_sub(1));
+                ledger.epoch = groups.hub.claims.home(&topic, above).await?.epoch();
+            }
             let answer = Replayed::default();
             let replaying = Replaying {
                 groups: &groups,
@@ -268,50 +275,43 @@ impl Replaying<'_> {
                     continue;
                 };
                 let append = Append::new(self.topic.clone(), event);
-                // It says where it comes from, and may be too large with that. Topics of the hub's own are under no limits.
-                if !self.topic.is_internal()
-                    && let Err(error) = self.groups.hub.checks.check_one(&append)
-                {
-                    self.skip(letter.event.id, error.to_string());
-                    continue;
-                }
                 bytes += append.event.size();
                 sent.push((letter.event.id, letter.event.offset.0));
                 events.push(append);
             }
-            if !self.replay.dry_run {
-                self.publish_again(&mut events, &mut sent).await?;
-            }
-            self.answer.replayed += events.len() as u64;
+            self.answer.replayed += self.publish_again(events, sent).await?;
         }
         Ok(())
     }
 
-    /// Publishes what letters have revived, all but those that the schema of the topic refuses by now.
+    /// Publishes what letters have revived, all but those that are refused: by the schema that the topic has by now, or
+    /// because they say where they come from and are too large with that. Says how many.
     async fn publish_again(
         &mut self,
-        events: &mut Vec<Append>,
-        sent: &mut Vec<(Uuid, u64)>,
-    ) -> Result<(), GroupError> {
-        while !events.is_empty() {
+        events: Vec<Append>,
+        mut sent: Vec<(Uuid, u64)>,
+    ) -> Result<u64, GroupError> {
+        let hub = &self.groups.hub;
+        let mut commit = Arc::new(Commit { origin: Origin::Derived, ..events.into() });
+        while !sent.is_empty() {
             let mut noted = self.ledger.clone();
             let offsets: Vec<u64> = sent.iter().map(|(_, offset)| *offset).collect();
-            let cursors = vec![noted.note(&offsets)];
-            let commit = Commit { events: events.clone(), cursors, ..Commit::default() };
-            match retry::commit(&*self.groups.hub.bus, Arc::new(commit)).await {
-                Ok(_) => {
-                    self.ledger = noted;
-                    break;
+            Arc::make_mut(&mut commit).cursors = vec![noted.note(&offsets)];
+            let done = match self.replay.dry_run {
+                true => hub.checks.check(&commit),
+                false => retry::commit(&*hub.bus, &mut commit).await.map(|_| self.ledger = noted),
+            };
+            let Err(error) = done else { break };
+            match error.index() {
+                Some(index) if index < sent.len() && !matches!(error, BusError::Commit(_)) => {
+                    Arc::make_mut(&mut commit).take_out(index);
+                    let (letter, _) = sent.remove(index);
+                    self.skip(letter, error.to_string());
                 }
-                Err(BusError::SchemaViolation(violation)) if violation.index < events.len() => {
-                    events.remove(violation.index);
-                    let (letter, _) = sent.remove(violation.index);
-                    self.skip(letter, violation.to_string());
-                }
-                Err(error) => return Err(error.into()),
+                _ => return Err(error.into()),
             }
         }
-        Ok(())
+        Ok(sent.len() as u64)
     }
 
     async fn back_to_group(&mut self, name: &GroupName, letters: Vec<DeadLetter>) -> Result<(), GroupError> {
@@ -398,13 +398,13 @@ impl Ledger {
         // Topics of dead letters have one partition.
         let key = CursorKey { topic, reader, partition: Partition(0) };
         let damaged = |_| GroupError::Failed("the list of replayed dead letters is damaged".into());
-        let (version, offsets) = match log.cursor(&key).await? {
-            None => (0, RoaringTreemap::new()),
-            Some(cursor) => {
-                (cursor.version, RoaringTreemap::deserialize_from(&cursor.detail[..]).map_err(damaged)?)
+        let (version, epoch, offsets) = match log.cursor(&key).await? {
+            None => (0, Epoch(0), RoaringTreemap::new()),
+            Some(Cursor { version, epoch, detail, .. }) => {
+                (version, epoch, RoaringTreemap::deserialize_from(&detail[..]).map_err(damaged)?)
             }
         };
-        Ok(Self { key, topic: letters.clone(), version, offsets })
+        Ok(Self { key, topic: letters.clone(), version, epoch, offsets })
     }
 
     /// Notes that letters are replayed, with the commit that the move goes into.
@@ -420,7 +420,7 @@ impl Ledger {
             key: self.key.clone(),
             incarnation: Some(self.topic.number),
             expect_version,
-            epoch: Epoch(0),
+            epoch: self.epoch,
             to: Some(CursorTarget { next: Offset(0), detail: Bytes::from(detail) }),
         }
     }

@@ -134,7 +134,7 @@ impl Group {
     /// hold: without `last` and `lag_ms`, which take a read for each partition.
     pub fn outline(self: &Arc<Self>, bounds: &[Bounds]) -> GroupStatus {
         self.keep_to(bounds);
-        let status = self.snapshot(bounds);
+        let status = self.status_now(bounds);
         self.ensure_keeper();
         status
     }
@@ -157,7 +157,7 @@ impl Group {
         Ok(oldest)
     }
 
-    fn snapshot(&self, bounds: &[Bounds]) -> GroupStatus {
+    fn status_now(&self, bounds: &[Bounds]) -> GroupStatus {
         let now = self.now();
         let mut state = self.locked();
         state.tick(now);

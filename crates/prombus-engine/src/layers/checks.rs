@@ -1,10 +1,27 @@
-//! Refuses events that are malformed, too large or too far ahead, before anything else looks at them.
+//! Refuses events that are malformed, too large or too far ahead, before anything else looks at them. Every commit comes
+//! here, and what is asked of it goes by its origin:
+//!
+//! | whose it is | each event | the whole |
+//! |---|---|---|
+//! | a producer's | all checks, and no topic of the hub's own | at most `limits.commit_bytes` |
+//! | derived from users' events | all checks; not the dead letters among them | |
+//! | the hub's own | none: a dead letter or a record is larger than the event that it holds | |
 
 use crate::bus::{Bus, BusError, Layer};
 use crate::hub::Limits;
 use async_trait::async_trait;
-use prombus_core::{Append, Clock, Commit, Ticket};
+use prombus_core::{Append, Clock, Commit, Origin, Ticket};
 use std::sync::Arc;
+
+/// Whether anything is asked of an event.
+fn is_asked(origin: Origin, append: &Append) -> bool {
+    match origin {
+        Origin::Producer => true,
+        // Nobody but the hub publishes there.
+        Origin::Derived => !append.topic.is_internal(),
+        Origin::Hub => false,
+    }
+}
 
 /// The layer.
 #[derive(Clone)]
@@ -43,17 +60,17 @@ impl CommitSize {
 
 impl Layer for Checks {
     fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
-        Arc::new(Checked { checks: self, inner })
+        Arc::new(ChecksBus { checks: self, inner })
     }
 }
 
-struct Checked {
+struct ChecksBus {
     checks: Checks,
     inner: Arc<dyn Bus>,
 }
 
 #[async_trait]
-impl Bus for Checked {
+impl Bus for ChecksBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
         self.checks.check(commit)?;
         self.inner.enqueue(commit).await
@@ -61,19 +78,25 @@ impl Bus for Checked {
 }
 
 impl Checks {
-    fn check(&self, commit: &Commit) -> Result<(), BusError> {
+    /// Refuses what a commit must not bring along.
+    pub(crate) fn check(&self, commit: &Commit) -> Result<(), BusError> {
         let latest = self.latest_ts();
-        let mut events = commit.events.iter().enumerate();
+        let mut events = commit.events.iter().enumerate().filter(|(_, one)| is_asked(commit.origin, one));
         events.try_for_each(|(index, append)| self.check_event(index, append, latest))?;
-        CommitSize::new(self.limits.commit_bytes).add(commit.size())
+        match commit.origin {
+            Origin::Producer => CommitSize::new(self.limits.commit_bytes).add(commit.size()),
+            // Projections keep to their own measure, and what the hub writes is never too much for itself.
+            Origin::Derived | Origin::Hub => Ok(()),
+        }
     }
 
     fn latest_ts(&self) -> u64 {
         self.clock.now_ms().saturating_add(self.limits.future_ts_ms)
     }
 
-    /// Refuses an event that is to be part of a commit.
-    pub(crate) fn check_one(&self, append: &Append) -> Result<(), BusError> {
+    /// What will be said of an event that the code of a projection publishes. It is asked here before it is committed, so
+    /// that the code hears of it, and a rebuild, which publishes nothing, fails the same events.
+    pub(crate) fn foresee(&self, append: &Append) -> Result<(), BusError> {
         self.check_event(0, append, self.latest_ts())
     }
 
@@ -99,5 +122,40 @@ impl Checks {
             return Err(BusError::EventTooLarge { index, bytes, limit });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prombus_core::{Json, NewEvent, SystemClock, TopicName};
+
+    fn append(topic: &str, bytes: usize) -> Append {
+        let payload = Json::from_stored(format!("\"{}\"", "x".repeat(bytes)).into());
+        Append::new(TopicName::parse(topic).unwrap(), NewEvent::new(payload))
+    }
+
+    #[test]
+    fn what_is_asked_goes_by_whose_it_is() {
+        let limits = Limits { event_bytes: 2_000, commit_bytes: 5_000, ..Limits::default() };
+        let checks = Checks { limits, clock: Arc::new(SystemClock) };
+        let refused = |origin, events: Vec<Append>| {
+            let error = checks.check(&Commit { origin, ..events.into() }).err()?;
+            Some((error.index(), error))
+        };
+        let large = || vec![append("t", 1), append("t", 3_000)];
+        let letter = || vec![append("dlq.t", 3_000)];
+        let many = || (0..6).map(|_| append("t", 1_500)).collect::<Vec<_>>();
+        for origin in [Origin::Producer, Origin::Derived] {
+            let error = refused(origin, large());
+            assert!(matches!(error, Some((Some(1), BusError::EventTooLarge { .. }))), "{origin:?} {error:?}");
+        }
+        assert!(matches!(refused(Origin::Producer, letter()), Some((_, BusError::ReservedTopic(_)))));
+        assert!(matches!(refused(Origin::Producer, many()), Some((None, BusError::CommitTooLarge { .. }))));
+        assert_eq!(refused(Origin::Derived, letter()), None);
+        assert_eq!(refused(Origin::Derived, many()), None);
+        for events in [large(), letter(), many()] {
+            assert_eq!(refused(Origin::Hub, events), None);
+        }
     }
 }

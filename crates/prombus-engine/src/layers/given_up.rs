@@ -58,17 +58,17 @@ impl GivenUp {
 
 impl Layer for GivenUp {
     fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
-        Arc::new(Told { layer: self, inner })
+        Arc::new(GivenUpBus { layer: self, inner })
     }
 }
 
-struct Told {
+struct GivenUpBus {
     layer: GivenUp,
     inner: Arc<dyn Bus>,
 }
 
 #[async_trait]
-impl Bus for Told {
+impl Bus for GivenUpBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
         let mut all: Vec<_> = commit.config.iter().filter_map(given_up_by).collect();
         let ticket = self.inner.enqueue(commit).await?;
@@ -94,7 +94,7 @@ impl Bus for Told {
 /// What a change gives up, if it does.
 fn given_up_by(change: &ConfigChange) -> Option<GivenUpEvents> {
     let (topic, partition, single) = match change {
-        ConfigChange::Trim { topic, partition, .. } => (topic, partition, None),
+        ConfigChange::Trim { topic, partition, .. } => (&topic.name, partition, None),
         ConfigChange::Discard { topic, partition, offsets, .. } => {
             (&topic.name, partition, Some(offsets.clone()))
         }

@@ -15,17 +15,17 @@ pub struct Rules {
 
 impl Layer for Rules {
     fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
-        Arc::new(Ruled { rules: self, inner })
+        Arc::new(RulesBus { rules: self, inner })
     }
 }
 
-struct Ruled {
+struct RulesBus {
     rules: Rules,
     inner: Arc<dyn Bus>,
 }
 
 #[async_trait]
-impl Bus for Ruled {
+impl Bus for RulesBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
         let ruled = Arc::make_mut(commit);
         ruled.limits = ruled.limits.and(self.rules.limits);

@@ -8,7 +8,7 @@
 use crate::bus::{Bus, BusError, Layer};
 use crate::schemas::Shared;
 use crate::schemas::gate::{Gate, Pass};
-use crate::schemas::judge::{self, Judged, Ruled};
+use crate::schemas::judge::{self, Judged, TopicSchemas};
 use crate::schemas::known::Known;
 use crate::schemas::violation::Violations;
 use async_trait::async_trait;
@@ -40,18 +40,22 @@ impl SchemaChecks {
 
 impl Layer for SchemaChecks {
     fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
-        Arc::new(Checked { layer: self, inner })
+        Arc::new(SchemaChecksBus { layer: self, inner })
     }
 }
 
-struct Checked {
+struct SchemaChecksBus {
     layer: SchemaChecks,
     inner: Arc<dyn Bus>,
 }
 
 #[async_trait]
-impl Bus for Checked {
+impl Bus for SchemaChecksBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
+        if !commit.seen.is_empty() {
+            // It was here before. Another version may be the latest now.
+            Arc::make_mut(commit).unchecked();
+        }
         let topics = Topics::of(commit);
         if topics.is_empty() {
             return self.inner.enqueue(commit).await;
@@ -61,9 +65,9 @@ impl Bus for Checked {
         let mut checked: Option<(Vec<SeenTopic>, Judged)> = None;
         loop {
             let pass = layer.gate.pass(topics.looked_at.clone(), topics.changed.clone()).await;
-            let Looked { seen, ruled } = layer.look(&topics).await?;
+            let Looked { seen, governed } = layer.look(&topics).await?;
             match checked.take() {
-                _ if ruled.is_empty() => {
+                _ if governed.is_empty() => {
                     Arc::make_mut(commit).seen = seen;
                     return Ok(held(inner.enqueue(commit).await?, pass));
                 }
@@ -72,15 +76,15 @@ impl Bus for Checked {
                         layer.violations.count(&violation.topic);
                         layer.violations.warn(violation);
                     }
-                    // One of its own: whoever tries again has the events as they came, for which another version may be
-                    // the latest by then.
-                    let event_copies = layer.copies(commit, &judged, &ruled)?;
-                    let mut stamped = Arc::new(Commit { event_copies, ..stamp(commit, judged, seen) });
-                    return Ok(held(inner.enqueue(&mut stamped).await?, pass));
+                    let event_copies = layer.copies(commit, &judged, &governed)?;
+                    let stamped = Arc::make_mut(commit);
+                    stamp(stamped, judged);
+                    (stamped.event_copies, stamped.seen) = (event_copies, seen);
+                    return Ok(held(inner.enqueue(commit).await?, pass));
                 }
                 _ => {
                     drop(pass);
-                    checked = Some((seen, layer.judge(commit, &ruled).await?));
+                    checked = Some((seen, layer.judge(commit, &governed).await?));
                 }
             }
         }
@@ -91,7 +95,7 @@ impl Bus for Checked {
 struct Looked {
     seen: Vec<SeenTopic>,
     /// Those whose schemas count.
-    ruled: HashMap<TopicName, Ruled>,
+    governed: HashMap<TopicName, TopicSchemas>,
 }
 
 fn unavailable(error: ReadError) -> BusError {
@@ -100,7 +104,7 @@ fn unavailable(error: ReadError) -> BusError {
 
 impl SchemaChecks {
     async fn look(&self, topics: &Topics) -> Result<Looked, BusError> {
-        let (mut seen, mut ruled) = (Vec::with_capacity(topics.written.len()), HashMap::new());
+        let (mut seen, mut governed) = (Vec::with_capacity(topics.written.len()), HashMap::new());
         for name in &topics.written {
             let topic = self.log.topic(name).await.map_err(unavailable)?;
             seen.push(SeenTopic::of(name, topic.as_ref()));
@@ -108,7 +112,7 @@ impl SchemaChecks {
             if let Some(head) = self.known.head(&topic).await.map_err(unavailable)? {
                 let (mode, has_tombstones) = (topic.config.schema, topic.config.compaction);
                 let copied = topic.config.dual_write.then_some(topic.config);
-                ruled.insert(topic.name, Ruled { head, mode, has_tombstones, copied });
+                governed.insert(topic.name, TopicSchemas { head, mode, has_tombstones, copied });
             }
         }
         for (name, what) in &topics.fed {
@@ -119,7 +123,7 @@ impl SchemaChecks {
                 )));
             }
         }
-        Ok(Looked { seen, ruled })
+        Ok(Looked { seen, governed })
     }
 
     /// The copies that topics with `dual_write` get of events whose version is known: one for each version.
@@ -127,12 +131,12 @@ impl SchemaChecks {
         &self,
         commit: &Commit,
         judged: &Judged,
-        ruled: &HashMap<TopicName, Ruled>,
+        governed: &HashMap<TopicName, TopicSchemas>,
     ) -> Result<Vec<EventCopy>, BusError> {
         let mut topics: HashMap<(&TopicName, u32), (TopicName, Arc<TopicConfig>)> = HashMap::new();
         let mut copies = Vec::new();
         for (of, (append, version)) in commit.events.iter().zip(&judged.versions).enumerate() {
-            let source = ruled.get(&append.topic).and_then(|ruled| ruled.copied.as_ref());
+            let source = governed.get(&append.topic).and_then(|governed| governed.copied.as_ref());
             let (Some(source), Some(version)) = (source, *version) else { continue };
             let (topic, settings) = match topics.entry((&append.topic, version)) {
                 Entry::Occupied(known) => known.into_mut(),
@@ -152,8 +156,12 @@ impl SchemaChecks {
         Ok(copies)
     }
 
-    async fn judge(&self, commit: &Commit, ruled: &HashMap<TopicName, Ruled>) -> Result<Judged, BusError> {
-        let judged = judge::judge(&self.known, &commit.events, ruled).await.map_err(unavailable)?;
+    async fn judge(
+        &self,
+        commit: &Commit,
+        governed: &HashMap<TopicName, TopicSchemas>,
+    ) -> Result<Judged, BusError> {
+        let judged = judge::judge(&self.known, &commit.events, governed).await.map_err(unavailable)?;
         judged.map_err(|violation| {
             self.violations.count(&violation.topic);
             BusError::SchemaViolation(Box::new(violation))
@@ -161,12 +169,11 @@ impl SchemaChecks {
     }
 }
 
-/// The commit with its events stamped.
-fn stamp(commit: &Commit, judged: Judged, seen: Vec<SeenTopic>) -> Commit {
-    let mut commit = Commit { seen, ..commit.clone() };
+/// Stamps the events of a commit where they stand, and keeps the headers that they came with.
+fn stamp(commit: &mut Commit, judged: Judged) {
     // Most events have no other headers, and are of one version.
     let mut plain: Option<(u32, Json)> = None;
-    for (append, version) in commit.events.iter_mut().zip(judged.versions) {
+    for (index, (append, version)) in commit.events.iter_mut().zip(judged.versions).enumerate() {
         let Some(version) = version else { continue };
         let headers = append.event.headers.as_deref();
         let stamped = match (headers, &plain) {
@@ -175,9 +182,8 @@ fn stamp(commit: &Commit, judged: Judged, seen: Vec<SeenTopic>) -> Commit {
             (None, Some((known, stamped))) if *known == version => stamped.clone(),
             (None, _) => plain.insert((version, judge::stamped(None, version))).1.clone(),
         };
-        append.event.headers = Some(Box::new(stamped));
+        commit.headers_before.push((index, append.event.headers.replace(Box::new(stamped))));
     }
-    commit
 }
 
 /// The ticket of a commit that changes topics: they are passed until that can be seen. All others have their place.

@@ -1,36 +1,36 @@
 //! The task of one projection: it runs it, makes its collections anew when asked to, and puts them in place.
+//!
+//! Documents and the cursor that says how far they go move in one commit, and what was made anew takes their place in
+//! one, once it has seen what they have. All of that happens under the home of the topic: where another hub
+//! has it, the task waits, and what it knew is looked up again. Commands are heard between commits, never in one.
 
+mod rebuilding;
+mod setup;
+mod switching;
+
+use super::ProjectionError;
+use super::ProjectionState;
 use super::batch::Projector;
 use super::registry::hold::Hold;
 use super::replay::{Again, Outcome};
 use super::runner::{Failures, ProjectionContext, Purpose, Runner, Step, Stop};
 use super::slots::{LITTLE_BYTES, WorkSlot};
-use super::stored::{self, Record, cursor_key, failures_of, shadow};
-use super::{Definition, Plan, ProjectionError, ProjectionState};
+use super::stored::{self, Record};
 use crate::homes::Home;
+use crate::retry::pause;
 use parking_lot::Mutex;
-use prombus_core::collection::CollectionConfig;
-use prombus_core::{
-    Commit, ConfigChange, CursorMove, CursorTarget, Epoch, EventLogExt, Offset, Partition, ReadError,
-    Sequence, TopicName, TopicNumber, Watched,
-};
+use prombus_core::{Commit, Epoch, ReadError, Sequence, TopicNumber, Watched};
+pub(super) use setup::{COMPILING, Setup};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::error::TryRecvError;
-use tokio::sync::{OnceCell, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// For each page that the present collections go on by, what is made anew goes on by so many. Were it no faster than they are,
 /// it would not meet them before they have done all there is, and where events come as fast as they are done, never.
 const REBUILD_STEPS: usize = 2;
-/// How long to wait before collections that could not be put in place are tried again.
-const SWITCH_PAUSE: Duration = Duration::from_millis(100);
-/// How long to wait before a topic that is at home elsewhere is asked for again.
-const MOVE_PAUSE: Duration = Duration::from_millis(500);
-
-/// What a projection is told to wait for that has just been started.
-pub(super) const COMPILING: &str = "the expressions of the projection are being compiled";
 
 /// Where a projection is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,66 +86,6 @@ impl Command {
             Self::Again(_, answer) => drop(answer.send(Err(error))),
             Self::Hold(hold) => hold.stand_still().await,
             Self::Stop => {}
-        }
-    }
-}
-
-/// What a projection is at the moment.
-#[derive(Clone)]
-pub(super) struct Setup {
-    pub record: Record,
-    /// Unknown until its expressions were compiled, as they are when it starts.
-    projector: Arc<OnceCell<Projector>>,
-    pub collections: Vec<(Arc<str>, CollectionConfig)>,
-}
-
-impl Setup {
-    /// A projection whose projector is known, or is what its definition compiles to.
-    pub fn new(
-        record: Record,
-        projector: Option<Projector>,
-        collections: Vec<(Arc<str>, CollectionConfig)>,
-    ) -> Self {
-        Self { record, projector: Arc::new(OnceCell::new_with(projector)), collections }
-    }
-
-    /// Why it stands still, if it does as far as is known.
-    pub fn halted(&self) -> Option<String> {
-        self.projector.get().and_then(Projector::halted)
-    }
-
-    /// What it does before it was told or has done anything.
-    pub fn first_state(&self) -> ProjectionState {
-        match self.projector.get().map(Projector::halted) {
-            None => ProjectionState::Starting,
-            Some(None) => ProjectionState::Running,
-            Some(Some(reason)) => ProjectionState::Stopped(reason),
-        }
-    }
-
-    /// What makes writes of events, once its expressions are compiled.
-    pub async fn projector(&self, hub: &ProjectionContext, name: &str) -> &Projector {
-        self.projector.get_or_init(|| compiled(hub, name, &self.record.definition)).await
-    }
-
-    fn topic(&self) -> &TopicName {
-        &self.record.definition.topic
-    }
-}
-
-/// What a stored definition compiles to.
-async fn compiled(hub: &ProjectionContext, name: &str, definition: &Definition) -> Projector {
-    let _turn = hub.compiling.lock().await;
-    loop {
-        match Plan::compile_in_turn(name, definition).await {
-            Ok(plan) => return Projector::Plan(Arc::new(plan)),
-            // Nobody tells when there is someone to compile it.
-            Err(ProjectionError::Read(_)) => tokio::time::sleep(SWITCH_PAUSE).await,
-            // It was fine for the build that stored it. The others are none the worse for it.
-            Err(error) => {
-                tracing::error!(projection = name, %error, "a projection is not started");
-                return Projector::Halted(error.to_string());
-            }
         }
     }
 }
@@ -238,7 +178,7 @@ impl Actor {
                 },
                 now = self.hub.claims.changed(seen) => seen = now,
                 // That a hub has fallen silent is told by nobody.
-                () = tokio::time::sleep(MOVE_PAUSE) => {}
+                () = tokio::time::sleep(pause::UNAVAILABLE) => {}
             }
         }
     }
@@ -266,7 +206,7 @@ impl Actor {
                 }
             }
             if let Err(error) = self.hub.claims.check(&home).await {
-                self.wait(&error.to_string(), MOVE_PAUSE, &mut work);
+                self.wait(&error.to_string(), pause::UNAVAILABLE, &mut work);
             }
             let may_work = !work.waits();
             if may_work && work.slot.is_none() && self.projector.needs_slot() {
@@ -334,117 +274,8 @@ impl Actor {
         worked && work.resume.is_none()
     }
 
-    async fn advance_rebuild(&mut self, work: &mut Work) -> bool {
-        let goal = match self.goal(work).await {
-            Ok(goal) => goal,
-            Err(error) => return self.stop_rebuild(error.into(), work).await,
-        };
-        let home = work.live.home.clone();
-        let Some(runner) = &mut work.rebuild else { return false };
-        // Beyond what the present collections have, it would do in silence what is to be told of.
-        let limit = (!work.stopped).then_some(goal.as_slice());
-        let stepped = match runner.step(limit).await {
-            Ok(stepped) => stepped,
-            Err(stop) => return self.stop_rebuild(stop, work).await,
-        };
-        let (topic, began) = (runner.topic().map(|topic| topic.number.0), self.setup.record.rebuilt_from);
-        match began {
-            _ if topic == began => {}
-            // It was of nothing until there was a topic.
-            None => {
-                let record = Record { rebuilt_from: topic, ..self.setup.record.clone() };
-                if let Err(error) = self.store(&home, record, Commit::default()).await {
-                    self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
-                    return false;
-                }
-            }
-            Some(_) => {
-                let stop = Stop { reason: "the topic was deleted meanwhile".to_owned(), pause: None };
-                return self.stop_rebuild(stop, work).await;
-            }
-        }
-        if stepped == Step::Worked && !covers(&runner.taken(), &goal) {
-            return true;
-        }
-        if let Err(stop) = runner.land().await {
-            return self.stop_rebuild(stop, work).await;
-        }
-        // Nothing is under way when one takes the place of the other.
-        if let Err(stop) = work.live.land().await {
-            self.stop(stop, work);
-            return false;
-        }
-        match &work.rebuild {
-            Some(runner) if !is_there(runner, work, &goal) => return true,
-            Some(runner) => {
-                if let Err(error) = self.switch(runner).await {
-                    self.wait(&format!("the rebuild has to wait: {error}"), SWITCH_PAUSE, work);
-                    return false;
-                }
-            }
-            None => return false,
-        }
-        let failures = std::mem::take(&mut work.live.failures);
-        let live = self.runner(&work.live.home, Purpose::Live);
-        let slot = work.slot.take();
-        *work = Work { live, rebuild: None, stopped: false, tails: None, resume: None, slot };
-        work.live.failures = failures;
-        true
-    }
-
-    /// Where a rebuild is to go: to where the present collections are; where those stay behind for good, to where the
-    /// topic ended when that was first asked.
-    async fn goal(&self, work: &mut Work) -> Result<Vec<u64>, ReadError> {
-        if !work.stopped {
-            return Ok(work.live.taken());
-        }
-        if let Some(tails) = &work.tails {
-            return Ok(tails.clone());
-        }
-        let mut tails = Vec::new();
-        if let Some(topic) = self.hub.log.topic(self.setup.topic()).await? {
-            for partition in 0..topic.config.partitions {
-                tails.push(self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?.next.0);
-            }
-        }
-        Ok(work.tails.insert(tails).clone())
-    }
-
-    /// A rebuild cannot go on: it is given up, or waits. Whether there may be more to do.
-    async fn stop_rebuild(&mut self, stop: Stop, work: &mut Work) -> bool {
-        let Stop { reason, pause } = stop;
-        if let Some(pause) = pause {
-            self.wait(&reason, pause, work);
-            return false;
-        }
-        tracing::warn!(projection = self.name, reason, "a rebuild was given up");
-        work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
-        // Before anyone is told that it is over.
-        {
-            let mut now = self.shared.now.lock();
-            now.last_error.clone_from(&work.live.failures.last);
-            now.rebuild_error = Some(reason);
-        }
-        if let Some(runner) = &mut work.rebuild {
-            // Whatever comes of it: only then nothing is under way.
-            let _ = runner.land().await;
-        }
-        let home = work.live.home.clone();
-        if let Err(error) = self.give_up_rebuild(&home).await {
-            self.wait(&format!("the rebuild cannot be given up yet: {error}"), SWITCH_PAUSE, work);
-            return false;
-        }
-        (work.rebuild, work.tails) = (None, None);
-        true
-    }
-
     fn runner(&self, home: &Arc<Home>, purpose: Purpose) -> Runner {
         Runner::new(self.hub.clone(), home.clone(), &self.name, self.projector.clone(), purpose)
-    }
-
-    /// What makes the collections anew.
-    fn rebuilder(&self, home: &Arc<Home>) -> Runner {
-        self.runner(home, Purpose::Rebuild { partial: self.setup.record.partial })
     }
 
     /// It cannot go on: for good, or for now.
@@ -464,7 +295,7 @@ impl Actor {
     fn wait(&self, reason: &str, pause: Duration, work: &mut Work) {
         let mut now = self.shared.now.lock();
         if now.last_error.as_deref() != Some(reason) {
-            tracing::warn!(projection = self.name, reason, "a projection has to wait");
+            tracing::warn!(projection = self.name, reason, "a projection is waiting");
             now.last_error = Some(reason.to_owned());
         }
         work.resume = Some(Instant::now() + pause);
@@ -579,111 +410,6 @@ impl Actor {
         self.setup.record = record.clone();
         self.stored.send_replace(record);
         Ok(())
-    }
-
-    /// What removes the cursors of a rebuild.
-    async fn without_rebuild_cursors(&self) -> Result<Vec<CursorMove>, ReadError> {
-        stored::without_cursors(&*self.hub.log, self.setup.topic(), &self.name, true).await
-    }
-
-    /// Empty shadows of all collections, and nothing done yet.
-    async fn begin_rebuild(&mut self, home: &Arc<Home>, partial: bool) -> Result<(), ProjectionError> {
-        let mut config = vec![ConfigChange::DropCollection { name: shadow(&failures_of(&self.name)) }];
-        for (name, settings) in &self.setup.collections {
-            config.push(ConfigChange::DropCollection { name: shadow(name) });
-            // What is made anew is told to nobody.
-            let settings = CollectionConfig { changefeed: None, ..settings.clone() };
-            config.push(ConfigChange::PutCollection {
-                name: shadow(name),
-                expect_revision: 0,
-                config: settings,
-            });
-        }
-        let cursors = self.without_rebuild_cursors().await?;
-        let rebuilt_from = self.hub.log.topic(self.setup.topic()).await?.map(|topic| topic.number.0);
-        let record = Record { rebuilding: true, partial, rebuilt_from, ..self.setup.record.clone() };
-        self.store(home, record, Commit { config, cursors, ..Commit::default() }).await
-    }
-
-    async fn give_up_rebuild(&mut self, home: &Arc<Home>) -> Result<(), ProjectionError> {
-        let collections = self.setup.collections.iter().map(|(name, _)| name.clone());
-        let collections = collections.chain([failures_of(&self.name)]);
-        let config = collections.map(|name| ConfigChange::DropCollection { name: shadow(&name) }).collect();
-        let cursors = self.without_rebuild_cursors().await?;
-        let record = Record { rebuilding: false, ..self.setup.record.clone() };
-        self.store(home, record, Commit { config, cursors, ..Commit::default() }).await
-    }
-
-    /// Puts what was made anew in the place of what is there, and goes on from where it is: in one commit.
-    async fn switch(&mut self, rebuild: &Runner) -> Result<(), ProjectionError> {
-        let mut config = Vec::new();
-        for (name, settings) in &self.setup.collections {
-            config.push(ConfigChange::SwapCollection { from: shadow(name), to: name.clone() });
-            if settings.changefeed.is_some() {
-                let config_now = settings.clone();
-                config.push(ConfigChange::PutCollection {
-                    name: name.clone(),
-                    expect_revision: 1,
-                    config: config_now,
-                });
-            }
-        }
-        config.extend(self.switch_failures().await?);
-        config.extend(self.left_behind().await?);
-        let mut cursors = self.without_rebuild_cursors().await?;
-        for (partition, next) in (0..).zip(rebuild.done()) {
-            let key = cursor_key(self.setup.topic(), &self.name, false, partition);
-            // Nobody else moves it, and nothing is under way.
-            let expect_version = self.hub.log.cursor(&key).await?.map_or(0, |cursor| cursor.version);
-            cursors.push(CursorMove {
-                key,
-                incarnation: rebuild.topic().map(|topic| topic.number),
-                expect_version,
-                epoch: rebuild.home.epoch(),
-                to: Some(CursorTarget { next: Offset(next), detail: Default::default() }),
-            });
-        }
-        let made = self.setup.record.definition.clone();
-        let record = Record { made, mixed: false, rebuilding: false, ..self.setup.record.clone() };
-        self.store(&rebuild.home, record, Commit { config, cursors, ..Commit::default() }).await
-    }
-
-    /// What failed in a rebuild is what the collections lack from then on, and nothing else.
-    async fn switch_failures(&self) -> Result<Vec<ConfigChange>, ReadError> {
-        let to = failures_of(&self.name);
-        let from = shadow(&to);
-        let made = self.hub.documents.collection(&from).await?;
-        Ok(match made.is_some_and(|made| made.documents > 0) {
-            true => vec![ConfigChange::SwapCollection { from, to }],
-            false => [from, to].map(|name| ConfigChange::DropCollection { name }).into(),
-        })
-    }
-
-    /// What removes the collections that an earlier definition wrote and this one does not.
-    async fn left_behind(&self) -> Result<Vec<ConfigChange>, ProjectionError> {
-        let owned = super::stored::owned_by(&*self.hub.documents, &self.name).await?;
-        let failures = failures_of(&self.name);
-        let is_ours = |name: &Arc<str>| {
-            let known = self.setup.collections.iter().map(|(known, _)| known).chain([&failures]);
-            known.into_iter().any(|known| *known == *name || shadow(known) == *name)
-        };
-        let left = owned.into_iter().filter(|name| !is_ours(name));
-        Ok(left.map(|name| ConfigChange::DropCollection { name }).collect())
-    }
-}
-
-/// Whether a place in all partitions is not before another one.
-fn covers(places: &[u64], others: &[u64]) -> bool {
-    places.len() >= others.len() && places.iter().zip(others).all(|(place, other)| place >= other)
-}
-
-/// Whether a rebuild is where it is to go: exactly where the present collections are, so that nothing is skipped that
-/// those would have told of.
-fn is_there(rebuild: &Runner, work: &Work, goal: &[u64]) -> bool {
-    let number = |runner: &Runner| runner.topic().map(|topic| topic.number);
-    match work.stopped {
-        true => covers(&rebuild.done(), goal),
-        false => number(rebuild) == number(&work.live) && rebuild.done() == work.live.done(),
     }
 }
 

@@ -102,13 +102,6 @@ impl Batch {
         self.applied.push(Applied { event, writes_end, publishes_end, refusals: 0, failure });
     }
 
-    /// What its events have made, in KiB.
-    pub fn made_kib(&self) -> usize {
-        let writes = self.writes.iter().map(DocumentWrite::size).sum::<usize>();
-        let publishes = self.publishes.iter().map(|append| append.event.size()).sum::<usize>();
-        (writes + publishes) / 1024
-    }
-
     /// Which event a write is of.
     pub fn event_of(&self, write: usize) -> usize {
         self.applied.partition_point(|applied| applied.writes_end <= write)

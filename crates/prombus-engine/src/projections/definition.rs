@@ -1,5 +1,6 @@
 //! What a projection is, as users write it: in the configuration file, or over HTTP.
 
+use super::ProjectionError;
 use prombus_core::collection::Index;
 use prombus_core::{FieldPath, TopicName};
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,8 @@ use std::collections::BTreeMap;
 pub const DEFAULT_RETRIES: u32 = 3;
 /// The most retries that a definition may ask for.
 pub const MAX_RETRIES: u32 = 100;
+/// The most bytes that a definition may take as JSON.
+pub const MAX_DEFINITION_BYTES: usize = 256 << 10;
 
 /// A projection: a topic, and what its events do to collections. Either `collection` (changelog) or `write`
 /// (transactional).
@@ -57,6 +60,13 @@ impl Definition {
     pub fn collections(&self) -> impl Iterator<Item = &str> {
         let writes = self.write.iter().map(|write| &write.collection);
         self.collection.iter().chain(writes).map(String::as_str)
+    }
+
+    /// Refuses one that takes too many bytes.
+    pub(super) fn check_size(&self) -> Result<(), ProjectionError> {
+        // Its names are texts, so it can be written.
+        let bytes = serde_json::to_vec(self).map_or(0, |text| text.len());
+        if bytes > MAX_DEFINITION_BYTES { Err(ProjectionError::TooLarge(bytes)) } else { Ok(()) }
     }
 
     /// Of a projection in Rust, whose code says what it does.

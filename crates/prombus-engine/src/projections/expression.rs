@@ -1,7 +1,7 @@
 //! Expressions of definitions: CEL over `event`, with a short way for those that only name a field or a constant.
 
 use super::ProjectionError;
-use crate::filter::{self, Failure, Filter, FilterError, to_json};
+use crate::filter::{self, Failure, Filter, FilterError, STEP, Subject, looked_over, to_json};
 use prombus_core::document::{self, MAX_VALUES, WriteError};
 use prombus_core::fields::{Field, Fields};
 use prombus_core::{Event, Json};
@@ -22,9 +22,10 @@ enum Kind {
     Any(Filter),
 }
 
-/// An event, and what expressions have already needed to know of it.
+/// An event, what expressions have already needed to know of it, and what all of them may cost.
 pub struct Facts<'a> {
     event: &'a Event,
+    subject: Subject<'a>,
     /// The fields of the payload, where it is an object.
     fields: Option<Fields<'a>>,
     payload: OnceCell<Result<Value, String>>,
@@ -38,7 +39,8 @@ impl<'a> Facts<'a> {
     /// Of an event. The values of its fields are nobody's business until they are asked for, but where a name cannot
     /// be read, it might be any: one that marks the document as deleted, say.
     pub fn of(event: &'a Event) -> Result<Self, String> {
-        let facts = Self { event, fields: Fields::of(&event.payload), payload: OnceCell::new() };
+        let (subject, fields) = (Subject::event(event), Fields::of(&event.payload));
+        let facts = Self { event, subject, fields, payload: OnceCell::new() };
         if facts.fields.is_none() && event.payload.as_bytes().starts_with(b"{") {
             facts.payload()?;
         }
@@ -60,9 +62,30 @@ impl<'a> Facts<'a> {
         self.fields.as_ref().ok_or_else(|| WriteError::NotAnObject.to_string())
     }
 
+    /// Pays for work that is done for the event.
+    pub fn charge(&self, work: u64) -> Result<(), Failure> {
+        Ok(self.subject.allowance().charge(work)?)
+    }
+
+    /// A copy of a value, which is paid for.
+    fn copy(&self, value: &Value) -> Result<Value, Failure> {
+        self.charge(work_of(value))?;
+        Ok(value.clone())
+    }
+
     fn payload(&self) -> Result<&Value, String> {
         let read = || self.event.payload.to_value().map_err(unusable);
         self.payload.get_or_init(read).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// What it takes to copy a value.
+fn work_of(value: &Value) -> u64 {
+    STEP + match value {
+        Value::String(text) => text.len() as u64,
+        Value::Array(items) => items.iter().map(work_of).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() as u64 + work_of(value)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
 
@@ -148,20 +171,22 @@ impl Expression {
             Kind::Constant(value) => Ok(value.clone()),
             Kind::Payload(path, filter) => match &path[..] {
                 [] => {
+                    facts.charge(looked_over(facts.event.payload.len()))?;
                     check_values(facts.event.payload.values())?;
-                    facts.payload().cloned().map_err(Failure::Unknown)
+                    facts.copy(facts.payload().map_err(Failure::Unknown)?)
                 }
                 [first, rest @ ..] => {
                     let missing =
                         || Failure::Unfit(format!("event.payload.{}: no such field", path.join(".")));
                     // What is beside the way may be what has no value.
                     let field = facts.field(first).ok_or_else(missing)?;
+                    facts.charge(looked_over(field.text().len()))?;
                     check_values(field.values())?;
                     let Ok(value) = field.value() else {
                         return by_cel(filter, facts);
                     };
                     let below = rest.iter().try_fold(value, |value, name| value.get(name.as_str()));
-                    below.cloned().ok_or_else(missing)
+                    facts.copy(below.ok_or_else(missing)?)
                 }
             },
             Kind::Key => match &facts.event.key {
@@ -190,6 +215,7 @@ impl Expression {
     /// What it is of an event, as the body of a document.
     pub fn object(&self, facts: &Facts<'_>) -> Result<Json, String> {
         if matches!(&self.0, Kind::Payload(path, _) if path.is_empty()) {
+            facts.charge(facts.event.payload.len() as u64).map_err(|failure| failure.to_string())?;
             return body_of(facts.fields()?.iter());
         }
         let value = self.value(facts).map_err(|failure| failure.to_string())?;
@@ -217,7 +243,7 @@ fn check_values(values: usize) -> Result<(), Failure> {
 
 fn by_cel(filter: &Filter, facts: &Facts<'_>) -> Result<Value, Failure> {
     let told = |why| format!("{}: {why}", filter.source());
-    match filter.value_of(facts.event) {
+    match filter.value_of(&facts.subject) {
         Ok(value) => {
             let value = to_json(value).map_err(Failure::Unfit)?;
             check_values(document::values_in(&value))?;
@@ -268,7 +294,7 @@ mod tests {
 
     /// What CEL itself makes of an expression, as a document holds it.
     fn by_cel(source: &str, event: &Event) -> Option<Value> {
-        let value = Filter::compile(source).unwrap().value_of(event).ok()?;
+        let value = Filter::compile(source).unwrap().value_of(&Subject::event(event)).ok()?;
         let mut value = to_json(value).ok()?;
         document::normalize(&mut value);
         Some(value)

@@ -17,7 +17,8 @@ mod trial;
 mod tx;
 
 pub use definition::{
-    DEFAULT_RETRIES, Definition, IndexDefinition, MAX_RETRIES, SetDefinition, WriteDefinition,
+    DEFAULT_RETRIES, Definition, IndexDefinition, MAX_DEFINITION_BYTES, MAX_RETRIES, SetDefinition,
+    WriteDefinition,
 };
 
 pub use plan::Plan;
@@ -46,6 +47,9 @@ pub enum ProjectionError {
     /// The definition makes no sense.
     #[error("{0}")]
     Bad(String),
+    /// There is a limit.
+    #[error("the definition takes {0} bytes, more than the {MAX_DEFINITION_BYTES} that it may")]
+    TooLarge(usize),
     /// An expression of the definition does not compile.
     #[error("`{place}` does not compile: {} (line {}, column {})", error.message, error.line, error.column)]
     BadExpression {
@@ -108,6 +112,19 @@ pub struct ProjectionStatus {
     pub rebuild: Option<RebuildStatus>,
     /// Why the last rebuild since the hub was started was given up; absent where it was not.
     pub rebuild_error: Option<String>,
+}
+
+/// What is counted of a projection.
+#[derive(Debug, Clone)]
+pub struct ProjectionFigures {
+    /// Its name.
+    pub name: String,
+    /// The topic whose events it takes.
+    pub topic: TopicName,
+    /// How many events went to the dead letters since the hub was started.
+    pub errors: u64,
+    /// How many events it is behind, over all partitions.
+    pub lag: u64,
 }
 
 /// What a projection does.

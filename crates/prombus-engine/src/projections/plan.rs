@@ -6,7 +6,6 @@ use super::{MAX_RETRIES, ProjectionError};
 use crate::collections::check_indexes;
 use crate::filter::{self, Failure, Probation};
 use prombus_core::collection::{self, CollectionConfig, Index, MAX_KEY_BYTES};
-use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::fields::Field;
 use prombus_core::{DocumentWrite, Event, Owner, TopicName, Versioning, WriteOp, document};
 use serde_json::{Map, Value};
@@ -174,16 +173,11 @@ impl Plan {
                 Ok(vec![self.write(&changelog.collection, key, op, (versioning, event))?])
             }
             Rule::Transaction(writes) => {
-                let (mut all, mut made) = (Vec::with_capacity(writes.len()), 0);
+                let mut all = Vec::with_capacity(writes.len());
                 for write in writes {
                     if let Some((key, op)) = write.apply(&facts)? {
-                        let write = self.write(&write.collection, key, op, (Versioning::None, event))?;
-                        // No commit takes more, and what is made until then is in memory.
-                        made += write.size();
-                        if made > DEFAULT_RESULT_BYTES {
-                            return Err(format!("its writes exceed {DEFAULT_RESULT_BYTES} bytes"));
-                        }
-                        all.push(write);
+                        // What is made until then is in memory, and bounded by what all of it may cost.
+                        all.push(self.write(&write.collection, key, op, (Versioning::None, event))?);
                     }
                 }
                 Ok(all)

@@ -13,7 +13,7 @@ use super::{ProjectionError, merged_partitions::Wanted};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::retry;
 use prombus_core::{
-    Commit, CursorMove, Document, DocumentWrite, Event, Owner, ReadError, TopicName, WriteOp,
+    Commit, CursorMove, Document, DocumentWrite, Event, Origin, Owner, ReadError, TopicName, WriteOp,
 };
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -95,7 +95,7 @@ impl Runner {
         let mut batch = applied.map_err(|stop| ReadError::Unavailable(stop.reason))?;
         loop {
             let commit = self.commit_again(&batch, &again, &failed);
-            let Err(error) = retry::commit(&*self.hub.bus, Arc::new(commit)).await else {
+            let Err(error) = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await else {
                 self.count_failures(&batch);
                 let failure = batch.applied.iter().find_map(|applied| applied.failure.as_ref());
                 return Ok(match failure {
@@ -157,6 +157,12 @@ impl Runner {
                 }
             }
         }
-        Commit { events, documents, cursors: again.note.iter().cloned().collect(), ..Commit::default() }
+        Commit {
+            events,
+            documents,
+            cursors: again.note.iter().cloned().collect(),
+            origin: Origin::Derived,
+            ..Commit::default()
+        }
     }
 }

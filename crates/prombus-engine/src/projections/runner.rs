@@ -16,12 +16,12 @@ use crate::filter::{Turn, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::homes::{Claims, Home};
 use crate::layers::Checks;
-use crate::room::{DocumentRoom, Room};
+use crate::retry::pause;
+use crate::room::{DocumentRoom, MOST_KIB, Room};
 use crate::schemas::raise::{Raiser, Raisers};
-use prombus_core::error::Retry;
 use prombus_core::{
     Append, Clock, Commit, CommitError, CursorMove, CursorTarget, DocumentWrite, Documents, Epoch, Event,
-    EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Owner, Page, Partition, ReadError,
+    EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Origin, Owner, Page, Partition, ReadError,
     ReadRequest, Ticket, TopicName, TopicRef, TopicState, WriteOp,
 };
 use std::collections::{BTreeMap, VecDeque};
@@ -36,21 +36,14 @@ const TICK: Duration = Duration::from_millis(1);
 const FAR_AHEAD_MS: u64 = 1_000;
 /// How slowly: by a millisecond in this time.
 const SLOW_TICK: Duration = Duration::from_millis(20);
-/// How long to wait for room: on the disk, or among topics and collections; or for the topic of a changefeed.
-const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
-/// How long to wait for a store that cannot be used.
-const UNAVAILABLE_PAUSE: Duration = Duration::from_millis(500);
 /// After a batch that made too much, batches are smaller, and grow by half each time that so many were committed.
 const GROWS_AFTER: usize = 8;
 /// A batch of so many events is a large one.
 const LARGE_BATCH: usize = 256;
 /// So many large batches are committed at a time.
 pub(crate) const LARGE_BATCHES: usize = 4;
-/// A batch that makes more than this, in KiB, waits for room. What it takes is bounded by how much a single event makes; others
-/// end long before that.
+/// A batch that makes more than this, in KiB, waits for room: what an event may make alone, or many that change large documents.
 const MUCH_KIB: usize = 8 << 10;
-/// How long to wait when others change the same things.
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What projections need of the hub.
 pub(crate) struct ProjectionContext {
@@ -100,10 +93,10 @@ impl From<ReadError> for Stop {
     fn from(error: ReadError) -> Self {
         let pause = match &error {
             // It may be added any time.
-            ReadError::Unavailable(_) | ReadError::NoUpcaster { .. } => Some(UNAVAILABLE_PAUSE),
+            ReadError::Unavailable(_) | ReadError::NoUpcaster { .. } => Some(pause::UNAVAILABLE),
             // The topic was deleted a moment ago: the next look at it says what it is now.
             ReadError::TopicNotFound(_) | ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. } => {
-                Some(BUSY_PAUSE)
+                Some(pause::BUSY)
             }
             ReadError::Gone { .. }
             | ReadError::BadFind(_)
@@ -116,20 +109,13 @@ impl From<ReadError> for Stop {
 
 impl From<HomesError> for Stop {
     fn from(error: HomesError) -> Self {
-        Self { reason: error.to_string(), pause: Some(UNAVAILABLE_PAUSE) }
+        Self { reason: error.to_string(), pause: Some(pause::UNAVAILABLE) }
     }
 }
 
 impl From<BusError> for Stop {
     fn from(error: BusError) -> Self {
-        let pause = match error.retry() {
-            Retry::WithRoom => Some(NO_ROOM_PAUSE),
-            Retry::Later => Some(UNAVAILABLE_PAUSE),
-            // Whoever is in the way is another hub, or someone who changes the topic.
-            Retry::Same | Retry::Anew => Some(BUSY_PAUSE),
-            Retry::Never => None,
-        };
-        Self { reason: error.to_string(), pause }
+        Self { reason: error.to_string(), pause: pause::after(error.retry()) }
     }
 }
 
@@ -269,6 +255,11 @@ impl Runner {
             true => None,
             false => Some(self.apply(events, ends).await?),
         };
+        // While the last one is being committed.
+        let kib = match &batch {
+            Some((batch, _)) => self.kib_of(batch).await,
+            None => 0,
+        };
         let had_flight = self.flight.is_some();
         if !self.land().await? {
             // What was read and applied meanwhile stood on what has not happened.
@@ -276,7 +267,7 @@ impl Runner {
         }
         match batch {
             Some((batch, ends)) => {
-                self.launch(batch, ends, room).await;
+                self.launch((batch, kib), ends, room).await;
                 // What a projection in Rust reads must be there.
                 if matches!(self.projector, Projector::Code(_)) {
                     self.land().await?;
@@ -500,7 +491,7 @@ impl Runner {
         let mut documents = std::mem::take(&mut batch.writes);
         let failed = batch.applied.iter().filter(|applied| applied.failure.is_some());
         documents.extend(failed.map(|applied| self.failed_note(&applied.event)));
-        Commit { events, documents, cursors, ..Commit::default() }
+        Commit { events, documents, cursors, origin: Origin::Derived, ..Commit::default() }
     }
 
     /// Notes that the collections lack what an event does.
@@ -533,9 +524,28 @@ impl Runner {
         if kib > MUCH_KIB { self.hub.room.take(kib).await } else { None }
     }
 
+    /// How much room a batch takes, in KiB: by what it asks for, and by the documents that it changes.
+    pub async fn kib_of(&self, batch: &Batch) -> usize {
+        let publishes = batch.publishes.iter().map(|append| append.event.size()).sum::<usize>() / 1024;
+        match self.hub.room.kib(&batch.writes).await {
+            Ok(kib) => kib + publishes,
+            // It will hardly be committed.
+            Err(_) => MOST_KIB,
+        }
+    }
+
     /// Starts to commit a batch.
-    async fn launch(&mut self, mut batch: Batch, ends: BTreeMap<u32, u64>, room: Option<Room>) {
-        self.last_kib = batch.made_kib();
+    async fn launch(
+        &mut self,
+        (mut batch, kib): (Batch, usize),
+        ends: BTreeMap<u32, u64>,
+        room: Option<Room>,
+    ) {
+        self.last_kib = kib;
+        if self.last_kib >= MOST_KIB {
+            // Fewer make less.
+            (self.most_events, self.full_batches) = ((batch.applied.len() / 2).max(1), 0);
+        }
         let room = match room {
             None => self.room_for(self.last_kib).await,
             room => room,

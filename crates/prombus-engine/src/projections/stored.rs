@@ -3,8 +3,8 @@
 use super::definition::{Definition, IndexDefinition};
 use prombus_core::collection;
 use prombus_core::{
-    CursorKey, CursorMove, DocumentWrite, Documents, EventLog, Json, Partition, ReadError, ScanRequest,
-    TopicName, WriteOp,
+    CursorKey, CursorMove, Document, DocumentWrite, Documents, EventLog, Json, Partition, ReadError,
+    ScanRequest, TopicName, WriteOp,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -97,8 +97,41 @@ pub(super) fn write(name: &str, record: Option<&Record>) -> DocumentWrite {
     DocumentWrite::new(&collection_name(), name, op)
 }
 
+/// A stored projection.
+pub(super) struct Stored {
+    pub name: String,
+    pub record: Record,
+    /// Why the record is not what is stored, if that cannot be read: then its topic is all that is known, if anything is.
+    pub unreadable: Option<String>,
+}
+
+/// Stands for a topic that nobody knows.
+const UNKNOWN_TOPIC: &str = "system.unknown";
+
+impl Stored {
+    fn of(document: Document) -> Result<Self, ReadError> {
+        let Document { key: name, body, .. } = document;
+        let error = match serde_json::from_slice(body.as_bytes()) {
+            Ok(record) => return Ok(Self { name, record, unreadable: None }),
+            Err(error) => error,
+        };
+        let told = body.to_value().ok();
+        let told = told.as_ref().and_then(|record| record.get("definition")?.get("topic")?.as_str());
+        let topic = TopicName::parse(told.unwrap_or(UNKNOWN_TOPIC));
+        let topic = topic.or_else(|_| TopicName::parse(UNKNOWN_TOPIC));
+        let topic = topic.map_err(|error| ReadError::Corrupt(format!("projection {name:?}: {error}")))?;
+        // Whatever it has written, nobody knows by which definition.
+        let record = Record { mixed: true, ..Record::new(Definition::in_code(topic)) };
+        Ok(Self {
+            name,
+            record,
+            unreadable: Some(format!("this version cannot use what is stored of it: {error}")),
+        })
+    }
+}
+
 /// All projections.
-pub(super) async fn load(documents: &dyn Documents) -> Result<Vec<(String, Record)>, ReadError> {
+pub(super) async fn load(documents: &dyn Documents) -> Result<Vec<Stored>, ReadError> {
     let mut all = Vec::new();
     let mut after = None;
     loop {
@@ -107,13 +140,7 @@ pub(super) async fn load(documents: &dyn Documents) -> Result<Vec<(String, Recor
         after = page.last().map(|document| document.key.clone());
         let full = page.len() == PAGE;
         for document in page {
-            let record = serde_json::from_slice(document.body.as_bytes()).map_err(|error| {
-                ReadError::Corrupt(format!(
-                    "projection {:?} cannot be used by this version: {error}",
-                    document.key
-                ))
-            })?;
-            all.push((document.key, record));
+            all.push(Stored::of(document)?);
         }
         if !full {
             return Ok(all);
@@ -147,6 +174,14 @@ pub(super) fn failures_of(projection: &str) -> Arc<str> {
 /// What is said there of an event, by its place.
 pub(super) fn failed_key(partition: u32, offset: u64) -> String {
     format!("{partition}:{offset}")
+}
+
+/// The topics that cursors of a projection are in.
+pub(super) async fn topics_of(log: &dyn EventLog, topic: &TopicName) -> Result<Vec<TopicName>, ReadError> {
+    match topic.as_str() == UNKNOWN_TOPIC {
+        true => Ok(log.topics().await?.into_iter().map(|topic| topic.name).collect()),
+        false => Ok(vec![topic.clone()]),
+    }
 }
 
 /// What removes the cursors of a projection, or of its rebuild.

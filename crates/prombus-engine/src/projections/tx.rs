@@ -217,7 +217,7 @@ impl Tx<'_> {
     pub fn publish(&mut self, mut append: Append) -> Result<(), ProjectFailure> {
         let cause = || Json::from_stored(format!("[\"{}\"]", self.event.id).into()).into();
         append.event.caused_by.get_or_insert_with(cause);
-        self.scope.checks.check_one(&append).map_err(|error| ProjectFailure(error.to_string()))?;
+        self.scope.checks.foresee(&append).map_err(|error| ProjectFailure(error.to_string()))?;
         if self.scope.publishes {
             self.pending.publishes.push(append);
         }

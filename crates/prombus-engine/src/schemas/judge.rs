@@ -20,7 +20,7 @@ const FEW_BYTES: usize = 256 << 10;
 
 /// A topic with schemas, and what they do.
 #[derive(Debug, Clone)]
-pub(crate) struct Ruled {
+pub(crate) struct TopicSchemas {
     pub head: Arc<Head>,
     pub mode: SchemaMode,
     /// Whether events without a payload end their key there.
@@ -51,14 +51,16 @@ struct Job {
 pub(crate) async fn judge(
     known: &Known,
     events: &[Append],
-    ruled: &HashMap<TopicName, Ruled>,
+    governed: &HashMap<TopicName, TopicSchemas>,
 ) -> Result<Result<Judged, SchemaViolation>, ReadError> {
     let mut judged = Judged { versions: vec![None; events.len()], ..Judged::default() };
     let (mut jobs, mut validators) = (Vec::new(), HashMap::<(&TopicName, u32), Validator>::new());
     // The first that is refused without a look at its payload: what is before it is looked at all the same.
     let mut refused = None;
     for (index, append) in events.iter().enumerate() {
-        let Some(Ruled { head, mode, has_tombstones, .. }) = ruled.get(&append.topic) else { continue };
+        let Some(TopicSchemas { head, mode, has_tombstones, .. }) = governed.get(&append.topic) else {
+            continue;
+        };
         let version = match version_of(&append.event, head) {
             Ok(version) => version,
             Err(named) => {

@@ -32,7 +32,6 @@ use prombus_core::{
 };
 use raise::Raisers;
 use serde_json::Value;
-use std::collections::HashMap;
 use std::sync::Arc;
 use upcast::UpcastError;
 use violation::Violations;
@@ -152,18 +151,6 @@ impl Schemas {
         Self { log, documents, bus, clock, known, raisers, violations, new_topics }
     }
 
-    /// The topics that have schemas, by name, and what there is for each.
-    pub async fn list(&self) -> Result<Vec<(TopicName, Head)>, ReadError> {
-        let heads = stored::load_heads(&*self.documents).await?;
-        let topics = self.log.topics().await?;
-        let numbers: HashMap<&TopicName, _> =
-            topics.iter().map(|topic| (&topic.name, topic.number)).collect();
-        let is_there = |(name, head): &(TopicName, Head)| {
-            numbers.get(name) == Some(&head.topic()) && !head.versions.is_empty()
-        };
-        Ok(heads.into_iter().filter(is_there).collect())
-    }
-
     /// What there is for a topic.
     pub async fn head(&self, topic: &TopicName) -> Result<Arc<Head>, SchemasError> {
         let none = || SchemasError::NotFound(topic.clone());
@@ -221,6 +208,6 @@ impl Schemas {
         };
         let write = stored::write_head(&topic.name, head, self.clock.now_ms());
         let documents = others.into_iter().chain([write]).collect();
-        Arc::new(Commit { config: vec![fence], documents, ..Commit::default() })
+        Arc::new(Commit { config: vec![fence], documents, ..Commit::by_hub() })
     }
 }

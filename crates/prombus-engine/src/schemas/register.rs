@@ -45,15 +45,28 @@ impl Schemas {
     /// Registers a version, and makes the topic where there is none. The same schema under the version that it has already
     /// is registered.
     pub async fn register(&self, topic: &TopicName, new: &NewSchema) -> Result<Registered, SchemasError> {
+        self.register_if(topic, new, |_| Ok(())).await
+    }
+
+    /// The same, if `may_copy` takes the topic that events of the version are copied to from then on (`dual_write`).
+    pub async fn register_if<E: From<SchemasError> + From<BusError> + From<ReadError>>(
+        &self,
+        topic: &TopicName,
+        new: &NewSchema,
+        may_copy: impl Fn(&TopicName) -> Result<(), E> + Send + Sync,
+    ) -> Result<Registered, E> {
         let schema = self.read(topic, &new.text).await?;
         let mut tries = Tries::default();
         loop {
             let state = self.log.topic(topic).await?;
             let head = self.head_of(state.as_ref()).await?;
             let version = match self.place(topic, head.as_ref(), new).await? {
-                Place::Taken(version) => return Ok(Registered { version, made: false }),
-                Place::New(version) => version,
+                VersionSlot::There(version) => return Ok(Registered { version, made: false }),
+                VersionSlot::New(version) => version,
             };
+            if state.as_ref().is_some_and(|state| state.config.dual_write) {
+                topic.of_version(version).iter().try_for_each(&may_copy)?;
+            }
             self.refuse_fed(topic).await?;
             if let Some(head) = &head {
                 self.refuse_incompatible(topic, head, new.rule, &schema).await?;
@@ -105,7 +118,7 @@ impl Schemas {
         topic: &TopicName,
         head: Option<&Head>,
         new: &NewSchema,
-    ) -> Result<Place, SchemasError> {
+    ) -> Result<VersionSlot, SchemasError> {
         let latest = head.and_then(Head::latest).unwrap_or(0);
         if head.is_some_and(|head| head.versions.len() >= MAX_VERSIONS)
             && new.version.is_none_or(|v| v > latest)
@@ -117,9 +130,9 @@ impl Schemas {
         let next =
             || latest.checked_add(1).ok_or_else(|| SchemasError::Bad("there is no next version".into()));
         let version = match new.version {
-            None => return Ok(Place::New(next()?)),
+            None => return Ok(VersionSlot::New(next()?)),
             Some(0) => return Err(SchemasError::Bad("versions start at 1".into())),
-            Some(version) if version > latest => return Ok(Place::New(version)),
+            Some(version) if version > latest => return Ok(VersionSlot::New(version)),
             Some(version) => version,
         };
         let there = match head {
@@ -127,7 +140,7 @@ impl Schemas {
             None => None,
         };
         let message = match there {
-            Some(there) if there.text == new.text => return Ok(Place::Taken(version)),
+            Some(there) if there.text == new.text => return Ok(VersionSlot::There(version)),
             Some(_) => format!(
                 "version {version} of the schema of topic {topic} is another schema already, and versions never change; \
                  register this one as version {} or later",
@@ -210,7 +223,7 @@ impl Schemas {
     async fn make(&self, topic: &TopicName) -> Result<(), BusError> {
         let change =
             ConfigChange::CreateTopic { name: topic.clone(), config: self.new_topics.config_of(topic) };
-        self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::default() })).await.map(drop)
+        self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::by_hub() })).await.map(drop)
     }
 
     async fn add(
@@ -227,10 +240,10 @@ impl Schemas {
     }
 }
 
-/// Where a schema goes.
-enum Place {
+/// Which version a schema becomes.
+enum VersionSlot {
     /// It is a new version.
     New(u32),
     /// It is there already.
-    Taken(u32),
+    There(u32),
 }

@@ -6,16 +6,13 @@
 
 use super::upcast::Upcaster;
 use prombus_core::{
-    Document, DocumentWrite, Documents, Json, ReadError, ScanRequest, TopicName, TopicNumber, TopicState,
-    WriteOp, collection,
+    Document, DocumentWrite, Documents, Json, ReadError, TopicName, TopicNumber, TopicState, WriteOp,
+    collection,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// So many heads are read at once.
-const PAGE: usize = 1_000;
 
 /// What there is for a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,26 +128,6 @@ pub async fn load_head(documents: &dyn Documents, topic: &TopicState) -> Result<
     match head.topic() == topic.number {
         true => Ok(StoredHead { head, version: document.version }),
         false => Ok(none(document.version)),
-    }
-}
-
-/// All heads, by the names of their topics, which may be gone.
-pub async fn load_heads(documents: &dyn Documents) -> Result<Vec<(TopicName, Head)>, ReadError> {
-    let mut all = Vec::new();
-    let mut after = None;
-    loop {
-        let request = ScanRequest { collection: heads().to_string(), after, limit: PAGE };
-        let page = documents.scan(request).await?;
-        after = page.last().map(|document| document.key.clone());
-        let full = page.len() == PAGE;
-        for document in page {
-            if let Ok(name) = TopicName::parse(&document.key) {
-                all.push((name, read(&document)?));
-            }
-        }
-        if !full {
-            return Ok(all);
-        }
     }
 }
 

@@ -113,6 +113,6 @@ impl Violations {
             log.last = Some(Instant::now());
             std::mem::take(&mut log.silent)
         };
-        tracing::warn!(topic = %violation.topic, not_logged = silent, "an event was taken although {violation}");
+        tracing::warn!(topic = %violation.topic, not_logged = silent, "accepted an event although {violation}");
     }
 }

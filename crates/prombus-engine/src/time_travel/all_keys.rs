@@ -9,9 +9,7 @@
 //! handed out already, the rest is refused.
 
 use super::TimeTravelError;
-use super::key_table::{KeyTable, Place};
-use super::lineage::lineage;
-use super::losses::Losses;
+use super::key_table::{EventPlace, KeyTable};
 use prombus_core::{Event, EventLog, Kept, Offset, Page, Partition, ReadError, ReadRequest, TopicState};
 use std::sync::Arc;
 
@@ -38,7 +36,7 @@ pub struct AllKeys {
     /// Where the keys of the next round begin.
     rest: Option<u64>,
     /// The places of the events that this round hands out, of which so many are done.
-    places: Vec<Place>,
+    places: Vec<EventPlace>,
     done: usize,
 }
 
@@ -93,7 +91,7 @@ impl AllKeys {
             Err(ReadError::Gone { .. }) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
-        let Some(last) = events.last().map(|last| Place::new(last.partition, last.offset)) else {
+        let Some(last) = events.last().map(|last| EventPlace::new(last.partition, last.offset)) else {
             // Nothing is left from there on, so this one is gone.
             self.may_be_gone(place).await?;
             self.done += 1;
@@ -103,7 +101,7 @@ impl AllKeys {
             self.places[self.done..].iter().copied().take_while(|place| *place <= last).peekable();
         let mut gone = None;
         let mut is_wanted = |event: &Event| {
-            let at = Place::new(event.partition, event.offset);
+            let at = EventPlace::new(event.partition, event.offset);
             while let Some(missing) = wanted.next_if(|place| *place < at) {
                 gone = Some(missing);
                 self.done += 1;
@@ -157,7 +155,6 @@ impl AllKeys {
             self.scan(partition, kept, &mut table).await?;
         }
         self.check_given_up().await?;
-        self.check_moved_keys(&table)?;
         self.rest = table.rest();
         (self.places, self.done) = (table.into_places(), 0);
         Ok(())
@@ -177,8 +174,8 @@ impl AllKeys {
             };
             for event in page.events.iter().filter(|event| event.ts <= self.at && event.offset < end) {
                 if let Some(key) = &event.key {
-                    let place = Place::new(partition, event.offset);
-                    table.put(key, if event.payload.is_null() { Place::NOWHERE } else { place });
+                    let place = EventPlace::new(partition, event.offset);
+                    table.put(key, if event.payload.is_null() { EventPlace::NOWHERE } else { place });
                 }
             }
             from = page.next;
@@ -219,26 +216,9 @@ impl AllKeys {
         Ok(())
     }
 
-    /// Refuses keys whose later events a trim may have taken while earlier ones are there, in another partition.
-    fn check_moved_keys(&self, table: &KeyTable) -> Result<(), TimeTravelError> {
-        let is_trimmed = |kept: &Kept| kept.bounds.first > Offset(0);
-        if self.topic.growths.is_empty() || !self.position.iter().any(is_trimmed) {
-            return Ok(());
-        }
-        for (key, place) in table.iter() {
-            let partitions = lineage(&self.topic, key);
-            let kept = partitions.iter().map(|partition| (*partition, self.position[partition.0 as usize]));
-            let losses = Losses::of(kept);
-            if !losses.spare_the_last(self.at, place.partition()) {
-                return Err(TimeTravelError::Gone { horizon_ts: losses.horizon_ts(), at: self.at });
-            }
-        }
-        Ok(())
-    }
-
     /// The event at a place is gone since it was found there. That is all right where the key was forgotten: nobody may have
     /// it any more. What a trim has taken was there at the position, so the rest is refused.
-    async fn may_be_gone(&self, place: Place) -> Result<(), TimeTravelError> {
+    async fn may_be_gone(&self, place: EventPlace) -> Result<(), TimeTravelError> {
         let now = self.log.kept(&self.topic.pinned(), place.partition()).await?;
         refuse_before_horizon(self.at, &[now])?;
         let is_trimmed = place.offset() < now.bounds.first;

@@ -17,9 +17,9 @@ const LENGTH_BYTES: usize = size_of::<u16>();
 
 /// Where an event is, in the order of partitions and offsets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u64);
+pub struct EventPlace(u64);
 
-impl Place {
+impl EventPlace {
     /// Where the last event of a key is that ended with it.
     pub const NOWHERE: Self = Self(u64::MAX);
 
@@ -44,7 +44,7 @@ struct Entry {
     hash: u32,
     /// Where the key is.
     key_at: u32,
-    place: Place,
+    place: EventPlace,
 }
 
 /// The last places of the keys of a range.
@@ -74,7 +74,7 @@ impl KeyTable {
     }
 
     /// Says where the last event of a key is, so far.
-    pub fn put(&mut self, key: &str, place: Place) {
+    pub fn put(&mut self, key: &str, place: EventPlace) {
         let hash = xxh3_64_with_seed(key.as_bytes(), self.seed);
         if !self.range.contains(&hash) {
             return;
@@ -118,18 +118,11 @@ impl KeyTable {
         self.entries.shrink_to_fit(|entry| spread(entry.hash));
     }
 
-    /// All keys that have a last event, and where it is.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Place)> {
-        let there = self.entries.iter().filter(|entry| entry.place != Place::NOWHERE);
-        there.map(|entry| {
-            (std::str::from_utf8(key_at(&self.keys, entry.key_at)).unwrap_or_default(), entry.place)
-        })
-    }
-
     /// The places of the last events, in order.
-    pub fn into_places(self) -> Vec<Place> {
-        let there = self.entries.iter().map(|entry| entry.place).filter(|place| *place != Place::NOWHERE);
-        let mut places: Vec<Place> = there.collect();
+    pub fn into_places(self) -> Vec<EventPlace> {
+        let there =
+            self.entries.iter().map(|entry| entry.place).filter(|place| *place != EventPlace::NOWHERE);
+        let mut places: Vec<EventPlace> = there.collect();
         drop(self);
         places.sort_unstable();
         places
@@ -147,16 +140,26 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    fn place(n: u64) -> Place {
-        Place::new(Partition((n % 3) as u32), Offset(n))
+    fn place(n: u64) -> EventPlace {
+        EventPlace::new(Partition((n % 3) as u32), Offset(n))
+    }
+
+    impl KeyTable {
+        /// All keys that have a last event, and where it is.
+        pub fn iter(&self) -> impl Iterator<Item = (&str, EventPlace)> {
+            let there = self.entries.iter().filter(|entry| entry.place != EventPlace::NOWHERE);
+            there.map(|entry| {
+                (std::str::from_utf8(key_at(&self.keys, entry.key_at)).unwrap_or_default(), entry.place)
+            })
+        }
     }
 
     #[test]
     fn places_are_in_the_order_of_partitions_and_offsets() {
-        let last = Place::new(Partition(1_023), Offset((1 << 52) - 1));
+        let last = EventPlace::new(Partition(1_023), Offset((1 << 52) - 1));
         assert_eq!((last.partition(), last.offset()), (Partition(1_023), Offset((1 << 52) - 1)));
-        assert!(Place::new(Partition(1), Offset(9)) < Place::new(Partition(2), Offset(0)));
-        assert!(last < Place::NOWHERE);
+        assert!(EventPlace::new(Partition(1), Offset(9)) < EventPlace::new(Partition(2), Offset(0)));
+        assert!(last < EventPlace::NOWHERE);
     }
 
     #[test]
@@ -170,7 +173,7 @@ mod tests {
                     table.put(&keys[n as usize % keys.len()], place(n));
                     assert!(table.bytes() <= max_bytes);
                 }
-                keys.iter().step_by(5).for_each(|key| table.put(key, Place::NOWHERE));
+                keys.iter().step_by(5).for_each(|key| table.put(key, EventPlace::NOWHERE));
                 for (key, place) in table.iter() {
                     assert_eq!(found.insert(key.to_owned(), place), None, "{key} is in one round only");
                 }

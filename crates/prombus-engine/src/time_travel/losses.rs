@@ -61,14 +61,9 @@ impl Losses {
     pub fn spare_the_last(&self, at: u64, last: Partition) -> bool {
         self.0.iter().all(|loss| match loss.partition {
             partition if partition < last => true,
-            partition if partition == last => at >= loss.horizon_ts || !loss.has_holes,
-            _ => at >= loss.horizon_ts && !loss.is_trimmed,
+            partition if partition == last && !loss.has_holes => true,
+            _ => at >= loss.horizon_ts,
         })
-    }
-
-    /// Rule 1, in any case: whether the newest event that is kept, which is in this partition, is the newest that there was.
-    pub fn spare_the_newest(&self, newest: Partition) -> bool {
-        self.0.iter().all(|loss| loss.partition <= newest || !loss.is_trimmed)
     }
 
     /// Rule 2: whether there was no event, where none is kept.
@@ -122,9 +117,10 @@ mod tests {
     }
 
     #[test]
-    fn later_partitions_may_hide_a_later_event_and_earlier_ones_may_not() {
-        let later = losses(&[kept(0, 0, false), kept(5, 0, false)]);
-        assert!(!later.spare_the_last(u64::MAX, Partition(0)), "a trim may have taken all of the key there");
+    fn later_partitions_may_hide_a_later_event_before_their_horizon_and_earlier_ones_may_not() {
+        let later = losses(&[kept(0, 0, false), kept(5, 100, false)]);
+        assert!(!later.spare_the_last(99, Partition(0)), "a trim may have taken a later event there");
+        assert!(later.spare_the_last(100, Partition(0)), "had it taken the last one, none would be left");
         assert!(later.spare_the_last(0, Partition(1)));
         let earlier = losses(&[kept(5, 100, true), kept(0, 0, false)]);
         assert!(earlier.spare_the_last(0, Partition(1)) && earlier.spare_all_since(Some(Partition(1))));

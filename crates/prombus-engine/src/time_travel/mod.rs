@@ -10,15 +10,15 @@
 //! - An event that is given up while the same key has a later one that is kept raises the horizon of its partition to the time
 //!   of the next of those, unless that is no later than its own.
 //! - A single event is not given up while it is the last of its key, but for a tombstone of which nothing earlier is left. Of a
-//!   key of which a trim takes everything, nothing is left to tell that it was there: it was not.
+//!   key of which a trim takes everything, nothing is left to tell that it was there: it was not. So a trim that takes the last
+//!   event of a key takes what is left of it in lower partitions, too.
 //! - A key that is forgotten goes as a whole and raises no horizon: it was not there either.
 //!
 //! So for a key, whose partitions are those that it was placed in as its topic grew ([`lineage`]):
 //!
 //! 1. The last kept event with `ts <= at` is the last that there was if, in its own partition, `at` is not before the horizon,
-//!    or there are no holes (a trim takes only what is earlier); and if nothing can be missing in the later partitions of the
-//!    key: they were not trimmed, and `at` is not before their horizons. It is in any case if no later event of the key is kept
-//!    and those later partitions were not trimmed: then it is the newest that there was, which is not given up.
+//!    or there are no holes (a trim takes only what is earlier); and if `at` is not before the horizons of the later partitions
+//!    of the key. It is in any case if no later event of the key is kept: then it is the newest that there was.
 //! 2. Where there is no such event, there was none if `at` is before no horizon.
 //! 3. A state that the last event alone decides is exact if 1. or 2. holds. `replace` is always like that, so from the
 //!    horizon on it is always answered. So is `merge` after a tombstone, or any payload that is not an object.

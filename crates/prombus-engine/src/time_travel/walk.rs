@@ -194,8 +194,7 @@ impl<S: Send> Walk<S> {
         let is_exact = match self.last {
             None => losses.spare_none(at),
             Some(last) => {
-                let is_newest = || !self.is_past && losses.spare_the_newest(last.partition);
-                self.is_whole && (losses.spare_the_last(at, last.partition) || is_newest())
+                self.is_whole && (!self.is_past || losses.spare_the_last(at, last.partition))
                     || losses.spare_all_since(self.since)
             }
         };

@@ -261,6 +261,16 @@ async fn finish(machine: &Machine, what: &str) {
     }
 }
 
+/// No index of a part that is gone was left by the crash; a later forget would remove it.
+fn indexes_have_parts(disk: &SimDisk, what: &str) {
+    let files = disk.files();
+    let is_there = |part: &Path| files.iter().any(|(path, _)| path == part);
+    for (path, _) in &files {
+        let is_index = path.extension().is_some_and(|end| end == "index");
+        assert!(!is_index || is_there(&path.with_extension("part")), "{what}: {}", path.display());
+    }
+}
+
 /// Nothing is left over of what was begun.
 fn no_file_is_left_over(disk: &SimDisk, what: &str) {
     let report = check_on(disk, Path::new(DIR), &mut |_| {}).unwrap();
@@ -294,6 +304,7 @@ async fn crash_everywhere(crash: Crash) {
         disk.crash(crash);
         disk.restart(at * 1_000);
         let machine = Machine::start(&disk, &clock).unwrap_or_else(|error| panic!("{what}: {error}"));
+        indexes_have_parts(&disk, &what);
         verify(&machine, &answered, &what).await;
         finish(&machine, &what).await;
         machine.stop().await;

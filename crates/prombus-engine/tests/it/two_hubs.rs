@@ -7,7 +7,10 @@ use crate::support::stalling::{Stall, StallingHomes};
 use prombus_core::homes::Town;
 use prombus_core::*;
 use prombus_engine::commits::{CommitRefused, CommitRequest};
-use prombus_engine::groups::{Delivery, Group, GroupCall, GroupError, LeaseToken, Pull, Settle, SettleCall};
+use prombus_engine::groups::{
+    Delivery, Group, GroupCall, GroupError, LeaseToken, OptionsPatch, Pull, Replay, ReplayTo, Settle,
+    SettleCall,
+};
 use prombus_engine::projections::{ProjectionState, ProjectionStatus};
 use prombus_engine::query::From;
 use prombus_store_memory::MemoryStore;
@@ -158,6 +161,36 @@ async fn an_ack_that_comes_before_anything_was_delivered_counts() {
     let next = tokio::time::timeout(LONG, gone_on).await.expect("it goes on");
     assert_eq!(next, Offset(1), "what was acked is not delivered again");
     drop(after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn letters_go_back_where_their_topic_is_at_home() {
+    let pair = Pair::new().await;
+    publish_numbers(&pair.one, 0..2).await;
+    let call = GroupCall {
+        from: From::Earliest,
+        options: OptionsPatch { max_attempts: Some(1), ..OptionsPatch::default() },
+    };
+    let dying = pair.one.hub.group(&topic_name("t"), &group_name("g"), &call).await.unwrap().0;
+    for _ in 0..2 {
+        let lease = pulled(&dying, 1).await[0].lease;
+        assert_eq!(said(&dying, [Settle::Nack { lease, reason: None, delay: None }]).await, [true]);
+    }
+    let to_topic = |limit| Replay { to: ReplayTo::Topic, limit: Some(limit), ..Replay::default() };
+    let replayed = async |s: &Stage, limit| s.hub.replay(&topic_name("t"), to_topic(limit)).await;
+    assert_eq!(replayed(&pair.one, 1).await.unwrap().replayed, 1);
+    let elsewhere = replayed(&pair.other, 2).await.err();
+    assert!(matches!(elsewhere, Some(GroupError::Home(HomesError::Elsewhere { .. }))), "{elsewhere:?}");
+    let key = CursorKey { topic: topic_name("dlq.t"), reader: "replayed".into(), partition: Partition(0) };
+    let epoch = async || pair.one.log.cursor(&key).await.unwrap().expect("it is noted").epoch;
+    let before = epoch().await;
+    pair.stall();
+    assert_eq!(replayed(&pair.other, 2).await.unwrap().replayed, 1, "the other hub has the topic now");
+    assert!(epoch().await > before);
+    pair.resume();
+    let lost = replayed(&pair.one, 2).await.err();
+    assert!(matches!(lost, Some(GroupError::Home(_))), "{lost:?}");
+    assert_eq!(pair.one.events(&topic_name("t")).await.len(), 4, "each letter went back once");
 }
 
 async fn publish(s: &Stage, numbers: std::ops::Range<u64>) {

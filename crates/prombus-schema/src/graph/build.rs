@@ -8,7 +8,7 @@ use crate::{
     formats,
     fuel::Fuel,
     json::Json,
-    refs::{Meaning, Place, References, place},
+    refs::{Address, Meaning, References, place},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,6 +18,9 @@ use std::{
 /// How many steps it may take to find what unevaluated keywords leave over. What is not found by then is opaque.
 const BUILD_STEPS: u64 = 150_000;
 
+/// Why nothing is known of a value for which there is a reference to another document.
+const OUTWARD: &str = "a reference to another document";
+
 pub type Members = BTreeMap<Arc<str>, Json>;
 
 /// Turns a document into formulas.
@@ -26,7 +29,7 @@ pub struct Builder<'d, 'g> {
     pub draft: Draft,
     pub references: References<'d>,
     /// The formulas of the places that are built.
-    pub built: HashMap<Place, Lit>,
+    pub built: HashMap<Address, Lit>,
     /// Places that a reference leads to and that are not built yet.
     open: Vec<&'d Json>,
     /// The schemas, in the order in which they were come upon.
@@ -35,6 +38,8 @@ pub struct Builder<'d, 'g> {
     pub steps: Steps,
     /// How many schemas were looked at for an unevaluated keyword.
     pub looked_at: usize,
+    /// The schemas that refer to other documents, and what they say there.
+    pub outward: Vec<(&'d Json, &'d str)>,
 }
 
 impl<'d, 'g> Builder<'d, 'g> {
@@ -50,6 +55,7 @@ impl<'d, 'g> Builder<'d, 'g> {
             schemas: Vec::new(),
             steps: Steps::new(),
             looked_at: 0,
+            outward: Vec::new(),
         })
     }
 
@@ -63,7 +69,7 @@ impl<'d, 'g> Builder<'d, 'g> {
     }
 
     /// Where each place is.
-    pub fn places(&self) -> HashMap<Place, String> {
+    pub fn places(&self) -> HashMap<Address, String> {
         self.references.places()
     }
 
@@ -86,9 +92,13 @@ impl<'d, 'g> Builder<'d, 'g> {
         self.schemas.push(schema);
         self.note_steps(schema, members);
         if let Some(Json::String(reference)) = members.get("$ref") {
-            let target = self.references.resolve(schema, reference)?;
-            self.steps.entry(place(schema)).or_default().push(place(target));
-            parts.push(self.reference(target));
+            if let Some(outward) = self.outward(schema, reference) {
+                parts.push(outward);
+            } else {
+                let target = self.references.resolve(schema, reference)?;
+                self.steps.entry(place(schema)).or_default().push(place(target));
+                parts.push(self.reference(target));
+            }
             if self.draft == Draft::Draft7 {
                 return Ok(self.graph.and(parts));
             }
@@ -103,6 +113,13 @@ impl<'d, 'g> Builder<'d, 'g> {
         self.combined(members, &mut parts)?;
         self.unevaluated(schema, members, &mut parts)?;
         Ok(self.graph.and(parts))
+    }
+
+    /// The formula of a reference that leads to another document: nothing is known of it but what it is called.
+    fn outward(&mut self, schema: &'d Json, reference: &'d str) -> Option<Lit> {
+        let target = self.references.elsewhere(schema, reference)?;
+        self.outward.push((schema, reference));
+        Some(self.graph.atom(Atom::Opaque(OUTWARD, Arc::new(Json::from(target.as_str())))))
     }
 
     /// The formula of a place, which may not be built yet.
@@ -132,16 +149,18 @@ impl<'d, 'g> Builder<'d, 'g> {
             };
             parts.push(lit);
         };
-        if let (Draft::Draft202012, Some(json @ Json::String(reference))) =
-            (self.draft, members.get("$dynamicRef"))
-        {
-            let meaning = self.references.resolve_dynamic(schema, reference)?;
-            add(self, meaning, json);
-        }
-        if let (Draft::Draft201909, Some(json @ Json::String(reference))) =
-            (self.draft, members.get("$recursiveRef"))
-        {
-            let meaning = self.references.resolve_recursive(schema, reference)?;
+        type Resolve<'d> = fn(&mut References<'d>, &'d Json, &str) -> Result<Meaning<'d>, SchemaError>;
+        let (keyword, resolve): (_, Resolve<'d>) = match self.draft {
+            Draft::Draft7 => return Ok(()),
+            Draft::Draft201909 => ("$recursiveRef", References::resolve_recursive),
+            Draft::Draft202012 => ("$dynamicRef", References::resolve_dynamic),
+        };
+        if let Some(json @ Json::String(reference)) = members.get(keyword) {
+            if let Some(outward) = self.outward(schema, reference) {
+                parts.push(outward);
+                return Ok(());
+            }
+            let meaning = resolve(&mut self.references, schema, reference)?;
             add(self, meaning, json);
         }
         Ok(())

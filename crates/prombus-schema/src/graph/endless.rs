@@ -6,21 +6,21 @@ use super::build::{Builder, Members};
 use crate::{
     draft::Draft,
     json::Json,
-    refs::{Place, place},
+    refs::{Address, place},
 };
 use std::collections::HashMap;
 
 /// From each schema to those that apply to the same value.
-pub type Steps = HashMap<Place, Vec<Place>>;
+pub type Steps = HashMap<Address, Vec<Address>>;
 
 /// A place from which a walk comes back to where it was.
-pub fn endless(steps: &Steps) -> Option<Place> {
+pub fn endless(steps: &Steps) -> Option<Address> {
     #[derive(Clone, Copy, PartialEq)]
     enum Seen {
         Open,
         Done,
     }
-    let mut seen: HashMap<Place, Seen> = HashMap::new();
+    let mut seen: HashMap<Address, Seen> = HashMap::new();
     for start in steps.keys() {
         let mut walk = vec![(*start, 0)];
         while let Some((at, step)) = walk.pop() {

@@ -1,14 +1,14 @@
 //! From the formulas of documents to one graph: references become edges, and equal parts one node.
 
 use super::{FALSE, Graph, Lit, Node, TRUE};
-use crate::refs::Place;
+use crate::refs::Address;
 use std::collections::HashMap;
 
 /// How many edges are looked at to find equal parts; where that is not enough, every node stays for itself.
 const WORK_LIMIT: usize = 1_000_000;
 
 /// The graph without references, and what the formulas in `roots` are there.
-pub fn link(raw: Graph, built: &HashMap<Place, Lit>, roots: &[Lit]) -> (Graph, Vec<Lit>) {
+pub fn link(raw: Graph, built: &HashMap<Address, Lit>, roots: &[Lit]) -> (Graph, Vec<Lit>) {
     let targets = targets(&raw, built);
     let follow = |lit: Lit| targets[lit.node() as usize].signed(lit.negative());
     let classes = classes(&raw, &follow);
@@ -38,7 +38,7 @@ pub fn link(raw: Graph, built: &HashMap<Place, Lit>, roots: &[Lit]) -> (Graph, V
 }
 
 /// What every node stands for: itself, unless it is a reference.
-fn targets(raw: &Graph, built: &HashMap<Place, Lit>) -> Vec<Lit> {
+fn targets(raw: &Graph, built: &HashMap<Address, Lit>) -> Vec<Lit> {
     let mut targets: Vec<Option<Lit>> = vec![None; raw.nodes.len()];
     for at in 0..raw.nodes.len() {
         let (mut lit, mut way) = (Lit::new(at as u32, false), Vec::new());

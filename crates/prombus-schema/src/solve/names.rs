@@ -2,7 +2,7 @@
 
 use super::{
     Claim, Rest, Solver, Tally, Why,
-    object::{Shape, Some_},
+    object::{Shape, WantedProperty},
 };
 use crate::{
     graph::{Atom, Kind, Listed, Names},
@@ -17,43 +17,102 @@ const TRIED: &[&str] = &["extra", "a", "A", "x-extra", "0", "_", "$", "-", "a b"
 /// How many patterns are told apart.
 const PATTERNS_LIMIT: usize = 12;
 
-/// Names in which the same patterns are found.
-pub(super) struct Fresh {
-    pub names: Vec<Arc<str>>,
+/// For how many sets of properties that there have to be names are looked for that serve all of a set.
+const SHARED_LIMIT: usize = 64;
+
+/// Names that serve several properties that there have to be.
+struct Shared {
+    names: Vec<Arc<str>>,
+    /// How many sets were looked at.
+    sets: usize,
 }
 
 impl Solver {
-    /// Names that are not mentioned, up to `count` for each way in which patterns can be found in them.
+    /// Names that are not mentioned, for the property that there has to be at `at`. Where there is not `room` for one for each
+    /// that is left, one name may have to serve several: then also names for the sets that it can serve, and those that
+    /// serve most come first.
+    pub(super) fn fresh_for_some(
+        &mut self,
+        shape: &Shape,
+        at: usize,
+        room: u64,
+        tally: &mut Tally,
+    ) -> Vec<Arc<str>> {
+        let left = &shape.some[at..];
+        let others = if room < left.len() as u64 { &left[1..] } else { &[] };
+        let mut shared = Shared { names: Vec::new(), sets: 0 };
+        self.share(shape, &mut vec![&left[0]], others, &mut shared, tally);
+        shared.names
+    }
+
+    /// Adds names for a set, and for each larger one that has some of the others, too.
+    fn share<'s>(
+        &mut self,
+        shape: &Shape,
+        set: &mut Vec<&'s WantedProperty>,
+        others: &'s [WantedProperty],
+        shared: &mut Shared,
+        tally: &mut Tally,
+    ) {
+        if shared.sets == SHARED_LIMIT {
+            return tally.doubt(Why::Properties);
+        }
+        shared.sets += 1;
+        let names = self.fresh(shape, set, shape.some.len(), tally);
+        // What no name serves, none serves together with more.
+        if names.is_empty() {
+            return;
+        }
+        for (next, some) in others.iter().enumerate() {
+            set.push(some);
+            self.share(shape, set, &others[next + 1..], shared, tally);
+            set.pop();
+        }
+        shared.names.extend(names);
+    }
+
+    /// Names that are not mentioned and serve all of `somes`, up to `count` for each way in which patterns can be found in
+    /// them.
     pub(super) fn fresh(
         &mut self,
         shape: &Shape,
-        some: &Some_,
+        somes: &[&WantedProperty],
         count: usize,
         tally: &mut Tally,
-    ) -> Vec<Fresh> {
+    ) -> Vec<Arc<str>> {
+        // What serves a property is of its names, and is not told apart by them.
+        let mut ask = Ask { count: count.clamp(1, 320), ..Ask::default() };
+        for names in somes.iter().filter_map(|some| some.names.as_ref()) {
+            match names {
+                Names::Exactly(_) => return Vec::new(),
+                Names::Matching(pattern) => ask.found.push(*pattern),
+                Names::Except(except) => ask.not_found.extend(&except.patterns),
+            }
+        }
+        ask.found.sort_unstable();
+        ask.found.dedup();
         let mut patterns = BTreeSet::new();
-        for names in shape.general.iter().map(|(names, _)| names).chain(&some.names) {
+        for (names, _) in &shape.general {
             match names {
                 Names::Exactly(_) => {}
                 Names::Matching(pattern) => {
                     patterns.insert(*pattern);
                 }
-                Names::Except(except) => patterns.extend(except.patterns.iter().copied()),
+                Names::Except(except) => patterns.extend(&except.patterns),
             }
         }
-        if let Some(Names::Exactly(_)) = &some.names {
-            return Vec::new();
-        }
-        let said: Vec<Claim> = shape.names.iter().copied().chain(some.name).collect();
+        let decided: BTreeSet<u32> = ask.found.iter().chain(&ask.not_found).copied().collect();
+        let open: Vec<u32> = patterns.difference(&decided).copied().collect();
+        let said: Vec<Claim> =
+            shape.names.iter().copied().chain(somes.iter().filter_map(|some| some.name)).collect();
+        patterns.extend(decided);
         let irregular = patterns.iter().any(|pattern| !self.graph.is_regular(*pattern));
-        if irregular || patterns.len() > PATTERNS_LIMIT {
+        if irregular || open.len() > PATTERNS_LIMIT {
             tally.doubt(Why::Pattern);
             return self.tried(shape, &patterns, &said);
         }
         let mut fresh = Vec::new();
-        let patterns: Vec<u32> = patterns.into_iter().collect();
-        let mut ask = Ask { count: count.clamp(1, 320), ..Ask::default() };
-        self.signatures(shape, &patterns, &said, &mut ask, &mut fresh, tally);
+        self.signatures(shape, &open, &said, &mut ask, &mut fresh, tally);
         fresh
     }
 
@@ -64,15 +123,11 @@ impl Solver {
         patterns: &[u32],
         said: &[Claim],
         ask: &mut Ask,
-        fresh: &mut Vec<Fresh>,
+        fresh: &mut Vec<Arc<str>>,
         tally: &mut Tally,
     ) {
         let Some((first, others)) = patterns.split_first() else {
-            let names = self.names_for(shape, said, ask, tally);
-            if !names.is_empty() {
-                fresh.push(Fresh { names });
-            }
-            return;
+            return fresh.extend(self.names_for(shape, said, ask, tally));
         };
         for found in [false, true] {
             let list = if found { &mut ask.found } else { &mut ask.not_found };
@@ -130,7 +185,7 @@ impl Solver {
     }
 
     /// Names that are tried one by one.
-    fn tried(&mut self, shape: &Shape, patterns: &BTreeSet<u32>, said: &[Claim]) -> Vec<Fresh> {
+    fn tried(&mut self, shape: &Shape, patterns: &BTreeSet<u32>, said: &[Claim]) -> Vec<Arc<str>> {
         let guesses: Vec<String> =
             patterns.iter().filter_map(|pattern| self.graph.patterns.guess(*pattern)).collect();
         let names = TRIED.iter().map(|name| (*name).to_owned()).chain(guesses);
@@ -139,7 +194,7 @@ impl Solver {
             let text = Json::String(name.clone());
             let allowed = said.iter().all(|claim| self.graph.holds(claim.lit, &text) == Some(true));
             if allowed && !shape.mentioned.contains(&name) {
-                fresh.push(Fresh { names: vec![name] });
+                fresh.push(name);
             }
         }
         fresh

@@ -25,7 +25,7 @@ pub(super) struct Shape {
     pub(super) names: Vec<Claim>,
     must: BTreeMap<Arc<str>, Vec<Claim>>,
     never: HashSet<Arc<str>>,
-    pub(super) some: Vec<Some_>,
+    pub(super) some: Vec<WantedProperty>,
     least: u64,
     most: u64,
     not: HashSet<Json>,
@@ -34,8 +34,7 @@ pub(super) struct Shape {
 }
 
 /// That there is a property with such a name and such a value.
-#[derive(Clone)]
-pub(super) struct Some_ {
+pub(super) struct WantedProperty {
     pub names: Option<Names>,
     pub name: Option<Claim>,
     pub value: Option<Claim>,
@@ -73,7 +72,7 @@ impl Shape {
                     self.mentioned.extend(except.names.iter().cloned());
                 }
                 if negative {
-                    self.some.push(Some_ {
+                    self.some.push(WantedProperty {
                         names: Some(names),
                         name: None,
                         value: Some(claim.with(lit.not())),
@@ -83,7 +82,11 @@ impl Shape {
                 }
             }
             Atom::Names(lit) if negative => {
-                self.some.push(Some_ { names: None, name: Some(Claim::plain(lit.not())), value: None });
+                self.some.push(WantedProperty {
+                    names: None,
+                    name: Some(Claim::plain(lit.not())),
+                    value: None,
+                });
             }
             Atom::Names(lit) => self.names.push(Claim::plain(lit)),
             Atom::Enum(values) if negative => self.not.extend(values.values().iter().cloned()),
@@ -184,9 +187,9 @@ impl Solver {
             tally.doubt(Why::Budget);
             return Err(());
         }
-        let fresh = self.fresh(shape, some, shape.some.len(), tally);
-        let candidates =
-            chosen.keys().chain(fresh.iter().flat_map(|fresh| &fresh.names)).chain(&shape.mentioned);
+        let room = shape.most.saturating_sub(chosen.len() as u64);
+        let fresh = self.fresh_for_some(shape, at, room, tally);
+        let candidates = chosen.keys().chain(&fresh).chain(&shape.mentioned);
         let mut seen = HashSet::new();
         let candidates: Vec<Arc<str>> =
             candidates.filter(|name| seen.insert((*name).clone())).cloned().collect();
@@ -245,15 +248,12 @@ impl Solver {
         }
         let missing = shape.least.saturating_sub(chosen.len() as u64) as usize;
         if missing > 0 {
-            let anything = Some_ { names: None, name: None, value: None };
-            for fresh in self.fresh(shape, &anything, missing + chosen.len(), &mut optional) {
-                for name in fresh.names {
-                    if chosen.len() as u64 >= shape.least {
-                        break;
-                    }
-                    let claims = self.optional(shape, &chosen, &name, &mut optional);
-                    chosen.extend(claims.map(|claims| (name, claims)));
+            for name in self.fresh(shape, &[], missing + chosen.len(), &mut optional) {
+                if chosen.len() as u64 >= shape.least {
+                    break;
                 }
+                let claims = self.optional(shape, &chosen, &name, &mut optional);
+                chosen.extend(claims.map(|claims| (name, claims)));
             }
         }
         if (chosen.len() as u64) < shape.least {
@@ -330,9 +330,8 @@ impl Solver {
             return shape.must.len() == chosen.len();
         }
         let mut doubt = Tally::new();
-        let anything = Some_ { names: None, name: None, value: None };
-        let fresh = self.fresh(shape, &anything, objects.wanted + objects.not.len(), &mut doubt);
-        let names = shape.mentioned.iter().cloned().chain(fresh.into_iter().flat_map(|fresh| fresh.names));
+        let fresh = self.fresh(shape, &[], objects.wanted + objects.not.len(), &mut doubt);
+        let names = shape.mentioned.iter().cloned().chain(fresh);
         let mut impossible = true;
         for name in names.collect::<Vec<_>>() {
             let Some(claims) = self.optional(shape, chosen, &name, &mut doubt) else { continue };

@@ -13,6 +13,7 @@ pub fn schema(rng: &mut Rng, depth: usize) -> Value {
     match rng.u32(0..14) {
         0 => return json!(true),
         1 if rng.bool() => return json!(false),
+        2 if depth > 0 => return crowded(rng, depth - 1),
         _ => {}
     }
     let mut members = Map::new();
@@ -32,6 +33,21 @@ pub fn document(rng: &mut Rng) -> Value {
         members.insert("$defs".to_owned(), Value::Object(definitions));
     }
     schema
+}
+
+/// Objects that have to have more than there is room for, unless one property is several of what they have to have.
+fn crowded(rng: &mut Rng, depth: usize) -> Value {
+    let some = |rng: &mut Rng| {
+        let pattern = PATTERNS[rng.usize(..PATTERNS.len())];
+        match rng.u32(0..4) {
+            0 => json!({"propertyNames": {"pattern": pattern}}),
+            1 => json!({"propertyNames": {"maxLength": rng.u32(0..4)}}),
+            2 => json!({"additionalProperties": schema(rng, depth), "patternProperties": {pattern: true}}),
+            _ => json!({"patternProperties": {pattern: schema(rng, depth)}}),
+        }
+    };
+    let several: Vec<Value> = (0..rng.usize(2..5)).map(|_| json!({ "not": some(rng) })).collect();
+    json!({"type": "object", "maxProperties": rng.u32(1..3), "allOf": several})
 }
 
 fn schemas(rng: &mut Rng, depth: usize) -> Value {

@@ -1,6 +1,8 @@
 //! Which schemas are taken, and what is said of the others; documents and examples.
 
-use prombus_schema::{BYTES_LIMIT, Draft, Schema, SchemaError, example};
+use prombus_schema::{
+    BYTES_LIMIT, Comparison, Compat, Draft, Policy, Schema, SchemaError, Verdict, check, example,
+};
 use serde_json::{Value, json};
 
 fn refusal(schema: &Value) -> SchemaError {
@@ -29,6 +31,67 @@ fn what_is_wrong_is_told_with_its_place() {
         "{draft}"
     );
     assert!(matches!(refusal(&json!(7)), SchemaError::Invalid { .. }));
+}
+
+#[test]
+fn the_schemas_of_schemas_are_known() {
+    let draft7 = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#", "type": "object",
+        "properties": {"schema": {"$ref": "http://json-schema.org/draft-07/schema#"}}
+    });
+    let new = json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "properties": {
+        "schema": {"$ref": "https://json-schema.org/draft/2020-12/schema"},
+        "more": {"$ref": "https://json-schema.org/draft/2020-12/meta/validation"}}});
+    let old = json!({"$schema": "https://json-schema.org/draft/2019-09/schema", "type": "object", "properties": {
+        "schema": {"$ref": "https://json-schema.org/draft/2019-09/schema"}}});
+    for schema in [&draft7, &new, &old] {
+        let read = Schema::from_value(schema).unwrap();
+        assert!(read.validator().is_valid(&json!({"schema": {"type": "string", "not": {"items": {}}}})));
+        assert!(!read.validator().is_valid(&json!({"schema": {"not": {"type": "text"}}})));
+        let ask = Comparison { old: &read, new: &read, compat: Compat::Full, policy: Policy::Strict };
+        assert_eq!(check(&ask), Verdict::Proved);
+    }
+    let draft7 = Schema::from_value(&draft7).unwrap();
+    let narrow = json!({"type": "object", "properties": {"schema": {"type": ["object", "boolean"]}}});
+    let narrow = Schema::from_value(&narrow).unwrap();
+    let ask = |old, new| check(&Comparison { old, new, compat: Compat::Backward, policy: Policy::Strict });
+    assert_eq!(ask(&draft7, &narrow), Verdict::Proved);
+    assert!(matches!(ask(&narrow, &draft7), Verdict::Refuted(_)));
+}
+
+#[test]
+fn references_to_other_documents_are_compared_by_name() {
+    let read = |schema: Value| Schema::parse_to_compare(&schema.to_string()).unwrap();
+    let with = |reference: &str, more: Value| {
+        read(json!({"type": "object", "properties": {"at": {"$ref": reference}, "more": more}}))
+    };
+    let ask = |old: &Schema, new: &Schema, policy| {
+        check(&Comparison { old, new, compat: Compat::Backward, policy })
+    };
+    for policy in [Policy::Strict, Policy::Lenient] {
+        let (old, new) =
+            (with("base.json", json!({"type": "integer"})), with("./base.json#", json!({"type": "number"})));
+        assert_eq!(ask(&old, &new, policy), Verdict::Proved);
+        let Verdict::Refuted(violations) = ask(&new, &old, policy) else { panic!("not refuted") };
+        assert_eq!(violations[0].counterexample, Some(json!({"more": 0.5})));
+        assert_eq!(violations[0].path, "/more");
+        let other = with("base.json#/definitions/a", json!({"type": "integer"}));
+        for (one, another) in [(&old, &other), (&other, &old)] {
+            let found = ask(one, another, policy);
+            assert!(
+                matches!(&found, Verdict::Unknown(why) if why[0].message.contains("another document")),
+                "{found:?}"
+            );
+        }
+    }
+    let denied = read(json!({"not": {"$ref": "base.json"}, "allOf": [{"$ref": "base.json"}]}));
+    assert_eq!(ask(&denied, &read(json!(false)), Policy::Strict), Verdict::Proved);
+    // Not everything can be said of documents.
+    let old = with("base.json", json!({"type": "integer"}));
+    assert!(old.validator().is_valid(&json!({"more": 1})));
+    assert_eq!(old.validator().faults(&json!({"more": "x", "at": 1}))[0].path, "/more");
+    assert!(!old.validator().is_valid(&json!({"at": 1})));
+    assert!(Schema::parse(r#"{"$dynamicRef": "base.json"}"#).is_err());
 }
 
 #[test]
@@ -97,6 +160,18 @@ fn documents_are_checked_as_they_were_sent() {
     let small = Schema::parse(r#"{"type": "integer", "maximum": 5}"#).unwrap();
     assert_eq!(small.validator().faults_in(b"1e400")[0].rule, "maximum");
     assert!(small.validator().faults_in(b"1.0").is_empty());
+    let below = Schema::parse(r#"{"exclusiveMaximum": 1e400}"#).unwrap();
+    assert!(below.validator().faults_in(b"1.7976931348623157e308").is_empty());
+    assert!(below.validator().faults_in(b"9e399").is_empty());
+    assert_eq!(below.validator().faults_in(b"[1e400]").len(), 0);
+    assert_eq!(below.validator().faults_in(b"1e400").len(), 1);
+    let step = Schema::parse(r#"{"items": {"multipleOf": 0.1}, "uniqueItems": true}"#).unwrap();
+    assert!(step.validator().faults_in(b"[0.3000000000000000000]").is_empty());
+    assert_eq!(step.validator().faults_in(b"[0.30000000000000000001]").len(), 1);
+    assert!(step.validator().faults_in(b"[18446744073709551616, 18446744073709551617]").is_empty());
+    let never = Schema::parse(r#"{"const": 0.12345678901234567890}"#).unwrap();
+    assert!(never.validator().faults_in(b"0.1234567890123456789").is_empty());
+    assert_eq!(never.validator().faults_in(b"0.12345678901234568").len(), 1);
     let exact = Schema::parse(r#"{"maximum": 9007199254740992}"#).unwrap();
     assert_eq!(exact.validator().faults_in(b"9007199254740993").len(), 1);
 }

@@ -277,6 +277,55 @@ fn references_and_circles() {
 }
 
 #[test]
+fn what_is_proved_of_numbers_that_no_double_holds_is_so_in_publishing() {
+    let read = |text: &str| Schema::parse(text).unwrap();
+    let (old, new) = (read(r#"{"maximum": 1.7976931348623157e308}"#), read(r#"{"exclusiveMaximum": 1e400}"#));
+    let ask = Comparison { old: &old, new: &new, compat: Compat::Backward, policy: Policy::Strict };
+    assert_eq!(check(&ask), Verdict::Proved);
+    let largest = json!(f64::MAX);
+    assert!(old.validator().is_valid(&largest) && new.validator().is_valid(&largest));
+}
+
+#[test]
+fn one_property_can_be_all_that_there_have_to_be() {
+    let some = |members: &[Value], most: u64| {
+        let all: Vec<Value> = members.iter().map(|members| json!({ "not": members })).collect();
+        json!({"type": "object", "maxProperties": most, "allOf": all})
+    };
+    let names = |pattern: &str| json!({"propertyNames": {"pattern": pattern}});
+    let values = |pattern: &str, kind: &str| json!({"patternProperties": {pattern: {"type": kind}}});
+    let taken = |old: Value| {
+        let found = verdict(&old, &json!(false), Policy::Strict);
+        assert!(matches!(found, Verdict::Refuted(_)), "{old}: {found:?}");
+    };
+    taken(some(&[names("^[^x]|^$"), names("^.{0,2}$")], 1));
+    taken(some(&[values("^x", "string"), values("^.{3,}$", "string")], 1));
+    taken(some(&[values("^x", "string"), names("^.{0,2}$"), values("^y", "null"), values("b$", "null")], 2));
+    let closed = json!({"additionalProperties": {"type": "null"}, "properties": {"x": {}}});
+    taken(some(&[closed, names("^.{0,2}$"), values("^(a|b)", "string")], 1));
+    // More ways to share names than are gone through, of which the first serves all.
+    taken(some(&(2..20).map(|length| names(&format!("^.{{0,{length}}}$"))).collect::<Vec<_>>(), 2));
+    same(some(&[names("^[^x]|^$"), names("^[^y]|^$")], 1), json!(false));
+    same(some(&[values("^x", "string"), values("^xy", "null"), values("^z", "null")], 1), json!(false));
+    same(
+        some(
+            &[values("^x", "string"), json!({"patternProperties": {"^xy": {"not": {"type": "string"}}}})],
+            1,
+        ),
+        json!(false),
+    );
+    // By way of `oneOf` of what is left of three branches, and of what the target asks for.
+    let branches =
+        json!({"type": "object", "maxProperties": 1, "oneOf": [names("^[^x]|^$"), names("^.{0,2}$"), {}]});
+    taken(branches);
+    let old = json!({"type": "object", "allOf": [{"not": names("^[^x]|^$")}, {"not": names("^.{0,2}$")}]});
+    different(
+        json!({"anyOf": [old, {"type": "null"}]}),
+        json!({"anyOf": [{"type": "object", "minProperties": 2}, {"type": "array"}]}),
+    );
+}
+
+#[test]
 fn the_draft_does_not_matter() {
     let draft7 = |schema: Value| {
         let mut schema = schema;

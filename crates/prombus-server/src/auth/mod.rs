@@ -302,6 +302,15 @@ impl Caller {
         )))
     }
 
+    /// Refuses to copy events of a topic to another one on behalf of the caller, who must therefore be allowed to read the
+    /// one, and to administer and write the other.
+    pub fn check_copies(&self, from: &TopicName, to: &TopicName) -> Result<(), ApiError> {
+        let on = |topic: &TopicName, action| self.check(Ask { action, topic: topic.as_str(), group: None });
+        on(from, Action::Read)?;
+        on(to, Action::Admin)?;
+        on(to, Action::Publish)
+    }
+
     /// Refuses an action that the caller may not do on everything.
     pub fn check_everywhere(&self, action: Action) -> Result<(), ApiError> {
         if self.0.as_ref().is_none_or(|known| known.rules.allow_everywhere(action)) {

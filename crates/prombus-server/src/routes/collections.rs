@@ -5,18 +5,21 @@ use crate::auth::{Action, Ask, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media::JSON;
 use crate::params::NoParams;
 use crate::path::PathNames;
+use crate::pieces::{self, Array};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use prombus_core::collection::{Index, IndexState, Progress};
 use prombus_core::{CollectionState, FieldPath, TopicName};
 use prombus_engine::collections::CollectionSettings;
 use prombus_wire::{
-    self as wire, CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, Collections,
-    FullIndexRequest, IndexAnswer, IndexRequest,
+    self as wire, CollectionAnswer, CollectionIndex, CollectionOwner, CollectionRequest, FullIndexRequest,
+    IndexAnswer, IndexRequest,
 };
 
 /// A collection as it is answered.
@@ -60,7 +63,10 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let mut states = app.hub()?.collections().list().await?;
     states.retain(|state| caller.may(Ask { action: Action::Read, topic: &state.name, group: None }));
-    Ok(json_of(StatusCode::OK, &Collections { collections: states.iter().map(shown).collect() }))
+    // Each has the paths of all its indexes: together that may be far more than is worth holding.
+    let shown =
+        futures::stream::iter(states).map(|state| serde_json::to_vec(&shown(&state)).map_err(ApiError::from));
+    pieces::answer(Array::new("collections", shown.boxed()), JSON, (&app, caller)).await
 }
 
 /// `GET /v1/collections/{collection}`.

@@ -20,14 +20,15 @@ use futures::StreamExt;
 use prombus_core::{Offset, Partition, json};
 use prombus_engine::From;
 use prombus_engine::groups::{
-    Delivery, Group, GroupCall, GroupError, GroupName, GroupStatus, Mode, OptionsChange, OptionsPatch,
-    Ordering, PartitionStatus, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
+    Delivery, Group, GroupCall, GroupError, GroupName, GroupOptions, GroupStatus, OptionsChange,
+    OptionsPatch, PartitionStatus, Preview, PreviewPartition, Pull, Settle, SettleCall, SettleResult,
 };
 use prombus_wire::{
     AckRequest, CursorAnswer, CursorPosition, CursorRequest, DryRun, ErrorCode, GroupAnswer,
     GroupChangeRequest, GroupOptionsRequest, GroupPartition, MemberAnswer, PullRequest, SkipRequest, Skipped,
     Waiting, parse_object,
 };
+use serde_json::{Map, Value};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -73,7 +74,7 @@ pub(crate) async fn pull(
         member: request.member.clone(),
     };
     pull.check()?;
-    let call = group_call(request.into_options())?;
+    let call = group_call(request)?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
     let present = group.enter_call(&pull)?;
     let begun = Instant::now();
@@ -172,16 +173,7 @@ pub(crate) async fn alter(
     let body = json_body(&app, request).await?;
     let request: GroupChangeRequest = parse_optional(&body)?;
     let group = existing(&app, &names).await?;
-    let change = OptionsChange {
-        ack_timeout_ms: request.ack_timeout_ms,
-        max_attempts: request.max_attempts,
-        backoff_ms: request.backoff_ms,
-        filter: request.filter,
-        normalize: request.normalize,
-        ack_window: request.ack_window,
-        member_ttl_ms: request.member_ttl_ms,
-    };
-    group.alter(change).await?;
+    group.alter(change(request)).await?;
     Ok(json_of(StatusCode::OK, &shown(&group, &group.status().await?)))
 }
 
@@ -194,7 +186,7 @@ pub(crate) fn short_reason(reason: &str) -> String {
 /// The status of a group; `None` if it was deleted in the meantime, with the reason in the log.
 pub(crate) async fn status_of(group: &Arc<Group>) -> Option<GroupStatus> {
     let left_out = |error: &GroupError| {
-        tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out");
+        tracing::debug!(topic = %group.topic().name, group = %group.name(), %error, "left out of a list: the group cannot be read");
     };
     group.status().await.inspect_err(left_out).ok()
 }
@@ -338,32 +330,59 @@ fn start(start: &Start) -> Result<From, ApiError> {
     }
 }
 
-pub(crate) fn group_call(request: GroupOptionsRequest) -> Result<GroupCall, ApiError> {
-    let GroupOptionsRequest { from, ts, after_id, mode, ordering, filter, normalize, .. } = request;
-    let from = start(&Start { from, ts, after_id, offset: None, with_offset: false })?;
-    let mode = mode.map(|mode| match mode.as_str() {
-        "shared" => Ok(Mode::Shared),
-        "partitioned" => Ok(Mode::Partitioned),
-        _ => Err(ApiError::bad_request(format!("mode must be shared or partitioned, not {mode:?}"))),
-    });
-    let ordering = ordering.map(|ordering| match ordering.as_str() {
-        "key" => Ok(Ordering::Key),
-        "none" => Ok(Ordering::None),
-        "partition" => Ok(Ordering::Partition),
-        _ => Err(ApiError::bad_request(format!("ordering must be key, none or partition, not {ordering:?}"))),
-    });
-    let options = OptionsPatch {
-        mode: mode.transpose()?,
-        ordering: ordering.transpose()?,
-        ack_timeout_ms: request.ack_timeout_ms,
-        max_attempts: request.max_attempts,
-        backoff_ms: request.backoff_ms,
-        filter: filter.map(Some),
-        normalize,
-        ack_window: request.ack_window,
-        member_ttl_ms: request.member_ttl_ms,
+macro_rules! to_engine {
+    (
+        fixed { $($(#[$_m1:meta])* $fixed:ident: $_t1:ty = $_d1:expr, $_v1:tt, $_w1:ident;)* }
+        optional { $($(#[$_m2:meta])* $optional:ident: $_t2:ty, $_v2:tt, $_w2:ident;)* }
+        changing { $($(#[$_m3:meta])* $name:ident: $_t3:ty = $_d3:expr, $_v3:tt, $_w3:ident;)* }
+    ) => {
+        /// The options that a request names.
+        fn patch(request: GroupOptionsRequest) -> OptionsPatch {
+            OptionsPatch {
+                $($fixed: request.$fixed,)*
+                $($optional: request.$optional.map(Some),)*
+                $($name: request.$name,)*
+            }
+        }
+
+        /// A request that names these options, and not where the group starts.
+        fn request_for(options: &OptionsPatch) -> GroupOptionsRequest {
+            GroupOptionsRequest {
+                $($fixed: options.$fixed,)*
+                // Nothing takes one back here: see `patch`.
+                $($optional: options.$optional.clone().flatten(),)*
+                $($name: options.$name,)*
+                ..GroupOptionsRequest::default()
+            }
+        }
+
+        /// The change that a request asks for.
+        fn change(request: GroupChangeRequest) -> OptionsChange {
+            OptionsChange { $($optional: request.$optional,)* $($name: request.$name,)* }
+        }
     };
-    Ok(GroupCall { from, options })
+}
+
+prombus_wire::group_options!(to_engine);
+
+pub(crate) fn group_call(request: impl Into<GroupOptionsRequest>) -> Result<GroupCall, ApiError> {
+    let mut request = request.into();
+    let (from, after_id) = (request.from.take(), request.after_id.take());
+    let from = start(&Start { from, ts: request.ts, after_id, offset: None, with_offset: false })?;
+    Ok(GroupCall { from, options: patch(request) })
+}
+
+/// The name of a member, if it gave one.
+pub(crate) fn named(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The options of a group by name.
+pub(crate) fn shown_options(options: &GroupOptions) -> Map<String, Value> {
+    match serde_json::to_value(options) {
+        Ok(Value::Object(options)) => options,
+        _ => Map::new(),
+    }
 }
 
 /// What `call` says of a group, as a request.
@@ -376,38 +395,11 @@ pub(crate) fn options_of(call: &GroupCall) -> GroupOptionsRequest {
         // A new group starts at no offset.
         From::Latest | From::Offset(_) => ("latest", None, None),
     };
-    let mode = options.mode.map(|mode| match mode {
-        Mode::Shared => "shared",
-        Mode::Partitioned => "partitioned",
-    });
-    let ordering = options.ordering.map(|ordering| match ordering {
-        Ordering::Key => "key",
-        Ordering::None => "none",
-        Ordering::Partition => "partition",
-    });
-    GroupOptionsRequest {
-        from: Some(from.to_owned()),
-        ts,
-        after_id,
-        mode: mode.map(str::to_owned),
-        ordering: ordering.map(str::to_owned),
-        ack_timeout_ms: options.ack_timeout_ms,
-        max_attempts: options.max_attempts,
-        backoff_ms: options.backoff_ms,
-        filter: options.filter.clone().flatten(),
-        normalize: options.normalize,
-        ack_window: options.ack_window,
-        member_ttl_ms: options.member_ttl_ms,
-    }
+    GroupOptionsRequest { from: Some(from.to_owned()), ts, after_id, ..request_for(options) }
 }
 
 /// A group as it is answered.
 pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
-    let options = match serde_json::to_value(&*status.options) {
-        Ok(serde_json::Value::Object(options)) => options,
-        _ => serde_json::Map::new(),
-    };
-    let named = |name: &Arc<str>| (!name.is_empty()).then(|| name.to_string());
     let members = status.members.iter().map(|member| MemberAnswer {
         member: named(&member.name),
         in_flight: member.in_flight,
@@ -436,7 +428,7 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
     GroupAnswer {
         topic: group.topic().name.to_string(),
         group: group.name().to_string(),
-        options,
+        options: shown_options(&status.options),
         filter_errors: status.filter_errors,
         lost: status.partitions.iter().map(|partition| partition.lost).sum(),
         bad_filter: status.bad_filter.as_ref().map(ToString::to_string),

@@ -2,7 +2,7 @@
 
 use super::events::read_hub;
 use crate::answers::{self, json_of};
-use crate::auth::Caller;
+use crate::auth::{Action, Ask, Caller};
 use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -43,11 +43,16 @@ pub(crate) async fn latest(
 /// `DELETE /v1/topics/{topic}/keys/{key}`.
 pub(crate) async fn forget(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let (topic, key) = (names.topic()?, names.get("key"));
-    let events = app.hub()?.forget(&topic, key).await?;
+    let hub = app.hub()?;
+    for copies in hub.topics_of_copies(&topic).await? {
+        caller.check(Ask { action: Action::Admin, topic: copies.as_str(), group: None })?;
+    }
+    let events = hub.forget(&topic, key).await?;
     Ok(json_of(StatusCode::OK, &ForgetAnswer { events }))
 }
 

@@ -14,16 +14,24 @@ use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use prombus_core::{Bounds, HubId, LiveHub, ReadError, TopicName, TopicState};
-use prombus_engine::groups::Group;
+use prombus_engine::groups::{Group, GroupStatus};
 use prombus_engine::homes::Place;
 use prombus_engine::{Hub, SnapshotStatus};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use prombus_wire::{
+    GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsHub, OpsSnapshot, OpsStore, OpsTopic, ProjectionAnswer,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// So many partitions of groups are shown one by one in an answer, which is more than any one group can have. Groups for
-/// which no room is left are shown in totals.
+/// So many rows are told of groups, and so many of projections: of their partitions and members, and of what is long as many
+/// as it would take. Those for which no room is left are shown in totals. Any one is shown whole where it is the first.
 const MAX_ROWS: usize = 4_096;
+
+/// What a row takes, about.
+const ROW_BYTES: usize = 128;
+
+/// So many groups are shown in totals; more are only counted.
+const MAX_TOTALS: usize = 1_000;
 
 /// So many partitions have metrics of their own, of topics that let events go.
 const MAX_KEPT_SAMPLES: usize = 4_096;
@@ -36,13 +44,13 @@ const MAX_SNAPSHOT_SAMPLES: usize = 4_096;
 
 /// Whether the process is alive.
 pub(crate) async fn healthz() -> Response {
-    json_of(StatusCode::OK, &json!({"status": "ok"}))
+    json_of(StatusCode::OK, &HealthAnswer { status: "ok".to_owned() })
 }
 
 /// Whether publishes are accepted.
 pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError> {
     match app.hub()?.status().failed {
-        None => Ok(json_of(StatusCode::OK, &json!({"status": "ready"}))),
+        None => Ok(json_of(StatusCode::OK, &HealthAnswer { status: "ready".to_owned() })),
         Some(why) => Err(ApiError::unavailable(format!("the store accepts no commits: {why}"))),
     }
 }
@@ -59,13 +67,14 @@ pub(crate) async fn ops(
     let (topic, group) = (params.one("topic")?, params.one("group")?);
     params.done("topic, group")?;
     let hub = app.hub()?;
-    let turn = app.memory.report().await?;
+    // Another hub that asks has its own turn, and may be waited for by one that has it here.
+    let turn = if is_forwarded { None } else { Some(app.memory.report().await?) };
     let is_shown = |state: &&TopicState| {
         let name = state.name.as_str();
         let ask = Ask { action: Action::Admin, topic: name, group: None };
         topic.as_ref().is_none_or(|topic| topic == name) && caller.may(ask)
     };
-    let (mut topics, mut groups, mut rows) = (Vec::new(), Vec::new(), MAX_ROWS);
+    let (mut topics, mut groups) = (Vec::new(), Groups::default());
     let all = hub.topics().await?;
     for topic in all.iter().filter(is_shown) {
         let place = hub.place(&topic.name);
@@ -77,22 +86,14 @@ pub(crate) async fn ops(
         let Ok(bounds) = hub.bounds(topic).await else { continue };
         let events: u64 = bounds.iter().map(|bounds| bounds.next.0.saturating_sub(bounds.first.0)).sum();
         let partitions = topic.config.partitions;
-        let mut shown = json!({"topic": topic.name.as_str(), "partitions": partitions, "events": events});
-        if let (Some(config), Ok(Some((status, lag)))) =
-            (&topic.config.snapshot, snapshots_of(hub, topic).await)
-        {
-            let SnapshotStatus { pass, since, .. } = status;
-            shown["snapshot"] =
-                json!({"topic": config.topic.as_str(), "pass": pass, "since": since, "lag": lag});
-        }
-        let home = match &place {
-            Place::Here => hub.id(),
-            Place::At(other) => &other.id,
+        let snapshot = match (&topic.config.snapshot, snapshots_of(hub, topic).await) {
+            (Some(config), Ok(Some((SnapshotStatus { pass, since, .. }, lag)))) => {
+                Some(OpsSnapshot { topic: config.topic.to_string(), pass, since, lag })
+            }
+            _ => None,
         };
-        if app.cluster.is_some() {
-            shown["home"] = home.to_string().into();
-        }
-        topics.push(shown);
+        let home = app.cluster.as_ref().map(|_| id_of(hub, &place).to_string());
+        topics.push(OpsTopic { topic: topic.name.to_string(), partitions, events, snapshot, home });
         if place != Place::Here {
             continue;
         }
@@ -101,36 +102,34 @@ pub(crate) async fn ops(
             // Who administers a topic sees its groups, but for those that are kept from him.
             let ask = Ask { action: Action::Subscribe, topic: topic.name.as_str(), group: Some(name) };
             if group.as_ref().is_none_or(|group| group == name) && !caller.is_denied(ask) {
-                groups.extend(group_in(&found, &bounds, &mut rows).await);
+                groups.add(&found, &bounds).await;
             }
         }
     }
     let status = hub.status();
-    let store = json!({
-        "kind": status.kind,
-        "failed": status.failed,
-        "disk_full": status.is_full,
-        "cleaning_stuck": status.extra("reclaiming_stuck") > 0,
-        "disk_bytes": status.extra("disk_bytes"),
-        "disk_free_bytes": status.extra("disk_free_bytes"),
-    });
-    let projections = projections::visible_to(&caller, &app, is_forwarded).await?;
-    let mut answer = json!({"topics": topics, "groups": groups, "projections": projections, "store": store});
+    let store = OpsStore {
+        kind: status.kind.to_owned(),
+        disk_full: status.is_full,
+        cleaning_stuck: status.extra("reclaiming_stuck") > 0,
+        disk_bytes: status.extra("disk_bytes"),
+        disk_free_bytes: status.extra("disk_free_bytes"),
+        failed: status.failed,
+    };
+    let Groups { shown: mut groups, left_out: mut groups_left_out, .. } = groups;
+    let (mut told, mut shown_hubs) = (BTreeMap::new(), None);
     if let Some(cluster) = app.cluster.as_deref().filter(|_| !is_forwarded) {
         let target = query.as_deref().map_or("/ops".to_owned(), |query| format!("/ops?{query}"));
-        let parts = gather::<Value>(cluster, hub, (&target, &caller)).await;
-        answer["hubs"] = hubs(hub, &all, (&caller, &parts));
-        let told = parts.into_iter().filter_map(|part| part.part);
-        let mut groups: Vec<Value> =
-            told.filter_map(|mut part| part["groups"].as_array_mut().map(std::mem::take)).flatten().collect();
-        if let Some(own) = answer["groups"].as_array_mut() {
-            own.append(&mut groups);
-            let place = |group: &Value| {
-                [&group["topic"], &group["group"]].map(|name| name.as_str().map(str::to_owned))
-            };
-            own.sort_by_cached_key(place);
+        let parts = gather::<OpsAnswer>(cluster, hub, (&target, &caller)).await;
+        shown_hubs = Some(hubs(hub, &all, (&caller, &parts)));
+        for mut part in parts.into_iter().filter_map(|part| part.part) {
+            groups.append(&mut part.groups);
+            groups_left_out += part.groups_left_out;
+            told.extend(part.projections.into_iter().map(|one| (one.name.clone(), one)));
         }
+        groups.sort_by(|one, other| one.name().cmp(&other.name()));
     }
+    let projections = projections_in((hub, &caller), told, is_forwarded).await?;
+    let answer = OpsAnswer { topics, groups, groups_left_out, projections, store, hubs: shown_hubs };
     let answer = json_of(StatusCode::OK, &answer);
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
     // While nobody else makes one, so that those who wait for their turn hold nothing. From here on it is counted by itself.
@@ -139,77 +138,143 @@ pub(crate) async fn ops(
     Ok(answer)
 }
 
+/// The name of the hub at a place.
+fn id_of<'a>(hub: &'a Hub, place: &'a Place) -> &'a HubId {
+    match place {
+        Place::Here => hub.id(),
+        Place::At(other) => &other.id,
+    }
+}
+
 /// The hubs that take part, each with how many topics are at home on it that the caller may see.
-fn hubs(hub: &Hub, topics: &[TopicState], (caller, parts): (&Caller, &[Part<Value>])) -> Value {
+fn hubs(hub: &Hub, topics: &[TopicState], (caller, parts): (&Caller, &[Part<OpsAnswer>])) -> Vec<OpsHub> {
     let may_see = |topic: &&TopicState| {
         caller.may(Ask { action: Action::Admin, topic: topic.name.as_str(), group: None })
     };
     let mut counts: BTreeMap<HubId, u64> = BTreeMap::new();
     for topic in topics.iter().filter(may_see) {
-        let home = match hub.place(&topic.name) {
-            Place::Here => hub.id().clone(),
-            Place::At(other) => other.id,
-        };
-        *counts.entry(home).or_default() += 1;
+        *counts.entry(id_of(hub, &hub.place(&topic.name)).clone()).or_default() += 1;
     }
-    let shown = |one: &LiveHub| {
-        let is_silent = parts.iter().any(|part| part.hub == one.id && part.part.is_none());
-        let mut shown = json!({
-            "id": one.id.to_string(),
-            "url": &*one.about.url,
-            "version": &*one.about.version,
-            "since": one.since_ms,
-            "topics": counts.get(&one.id).copied().unwrap_or_default(),
-        });
-        if is_silent {
-            shown["unreachable"] = true.into();
-        }
-        shown
+    let shown = |one: &LiveHub| OpsHub {
+        id: one.id.to_string(),
+        url: one.about.url.to_string(),
+        version: one.about.version.to_string(),
+        since: one.since_ms,
+        topics: counts.get(&one.id).copied().unwrap_or_default(),
+        unreachable: parts.iter().any(|part| part.hub == one.id && part.part.is_none()),
     };
     hub.hubs().borrow().iter().map(shown).collect()
 }
 
-/// A group in the answer: with its partitions while `rows` of them are left, in totals after that.
-async fn group_in(group: &Arc<Group>, bounds: &[Bounds], rows: &mut usize) -> Option<Value> {
-    tokio::task::yield_now().await;
-    let whole = bounds.len() <= *rows;
-    let status = if whole { groups::status_of(group).await? } else { group.outline(bounds) };
-    let lag: u64 = status.partitions.iter().map(|partition| partition.lag).sum();
-    if whole {
-        *rows -= bounds.len();
-        let mut shown = json!(groups::shown(group, &status));
-        shown["lag"] = lag.into();
-        return Some(shown);
+/// How many rows are left.
+struct Rows(usize);
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self(MAX_ROWS)
     }
-    let members = status.members.iter().map(|member| {
-        let name = Some(&*member.name).filter(|name| !name.is_empty());
-        json!({"member": name, "in_flight": member.in_flight, "owns": member.partitions.len()})
-    });
-    Some(json!({
-        "topic": group.topic().name.as_str(),
-        "group": group.name().as_str(),
-        "options": &*status.options,
-        "members": members.collect::<Vec<_>>(),
-        "lag": lag,
-        "in_flight": status.partitions.iter().map(|partition| partition.in_flight).sum::<u64>(),
-        "filter_errors": status.filter_errors,
-        "bad_filter": status.bad_filter.as_ref().map(ToString::to_string),
-        "truncated": true,
-    }))
+}
+
+impl Rows {
+    /// Takes so many, and what the bytes take, if there is room for all of them.
+    fn take(&mut self, rows: usize, bytes: usize) -> bool {
+        let rows = rows + bytes / ROW_BYTES;
+        let fits = rows <= self.0 || self.0 == MAX_ROWS;
+        if fits {
+            self.0 = self.0.saturating_sub(rows);
+        }
+        fits
+    }
+}
+
+/// The groups in the answer.
+#[derive(Default)]
+struct Groups {
+    shown: Vec<OpsGroup>,
+    rows: Rows,
+    /// How many are shown in totals.
+    totals: usize,
+    left_out: usize,
+}
+
+impl Groups {
+    async fn add(&mut self, group: &Arc<Group>, bounds: &[Bounds]) {
+        tokio::task::yield_now().await;
+        let outline = group.outline(bounds);
+        let filter = outline.options.filter.as_ref().map_or(0, |filter| filter.len());
+        if self.rows.take(bounds.len() + outline.members.len(), filter) {
+            let Some(status) = groups::status_of(group).await else { return };
+            let lag: u64 = status.partitions.iter().map(|partition| partition.lag).sum();
+            self.shown.push(OpsGroup::Whole { group: groups::shown(group, &status), lag });
+        } else if self.totals < MAX_TOTALS {
+            self.totals += 1;
+            self.shown.push(OpsGroup::Totals(totals(group, &outline)));
+        } else {
+            self.left_out += 1;
+        }
+    }
+}
+
+fn totals(group: &Group, outline: &GroupStatus) -> GroupTotals {
+    let mut options = groups::shown_options(&outline.options);
+    // It may be long.
+    options.remove("filter");
+    GroupTotals {
+        topic: group.topic().name.to_string(),
+        group: group.name().to_string(),
+        options,
+        member_count: outline.members.len(),
+        lag: outline.partitions.iter().map(|partition| partition.lag).sum(),
+        in_flight: outline.partitions.iter().map(|partition| partition.in_flight).sum(),
+        filter_errors: outline.filter_errors,
+        bad_filter: outline.bad_filter.as_ref().map(|why| clipped(&why.to_string())),
+        truncated: true,
+    }
+}
+
+/// What says enough of a message that may quote what is long.
+fn clipped(message: &str) -> String {
+    message.chars().take(ROW_BYTES).collect()
+}
+
+/// The projections in the answer: those that run here, and those that other hubs have told of, by name.
+async fn projections_in(
+    (hub, caller): (&Hub, &Caller),
+    mut told: BTreeMap<String, ProjectionAnswer>,
+    is_forwarded: bool,
+) -> Result<Vec<ProjectionAnswer>, ApiError> {
+    let (mut shown, mut rows) = (Vec::new(), Rows::default());
+    let own = hub.projections().names().into_iter();
+    let names: BTreeSet<String> = own.chain(told.keys().cloned()).collect();
+    for name in names {
+        tokio::task::yield_now().await;
+        let known = match told.remove(&name) {
+            Some(known) => Some(known),
+            None => projections::visible_to((caller, hub), &name, is_forwarded).await?,
+        };
+        let Some(mut projection) = known else { continue };
+        let definition = projection.definition.to_string().len();
+        if !rows.take(projection.partitions.len(), definition) {
+            projection.definition = serde_json::Value::Null;
+            projection.partitions = Vec::new();
+            projection.truncated = true;
+        }
+        shown.push(projection);
+    }
+    Ok(shown)
 }
 
 /// The figures of every group, one group after the other. One that cannot be read now is missing from this scrape, and
 /// the others are there.
-async fn samples(hub: &Hub) -> Vec<GroupSample> {
+async fn samples(hub: &Hub, topics: &[TopicState]) -> Vec<GroupSample> {
     let mut samples = Vec::new();
-    let topics = hub.topics().await.unwrap_or_default();
-    for topic in topics.into_iter().filter(|topic| hub.place(&topic.name) == Place::Here) {
+    for topic in topics.iter().filter(|topic| hub.place(&topic.name) == Place::Here) {
         tokio::task::yield_now().await;
-        let groups = hub.groups().list(&topic).await;
+        let groups = hub.groups().list(topic).await;
         if groups.is_empty() {
             continue;
         }
-        let Ok(bounds) = hub.bounds(&topic).await else { continue };
+        let Ok(bounds) = hub.bounds(topic).await else { continue };
         for group in groups {
             tokio::task::yield_now().await;
             let outline = group.outline(&bounds);
@@ -222,15 +287,14 @@ async fn samples(hub: &Hub) -> Vec<GroupSample> {
 }
 
 /// What is kept of topics that let events go, as many of them as there is room for.
-async fn kept_samples(hub: &Hub) -> Vec<KeptSample> {
+async fn kept_samples(hub: &Hub, topics: &[TopicState]) -> Vec<KeptSample> {
     let mut samples = Vec::new();
-    let topics = hub.topics().await.unwrap_or_default();
-    for topic in topics.into_iter().filter(|topic| topic.config.lets_events_go()) {
+    for topic in topics.iter().filter(|topic| topic.config.lets_events_go()) {
         tokio::task::yield_now().await;
         if samples.len() + topic.config.partitions as usize > MAX_KEPT_SAMPLES {
             continue;
         }
-        let Ok(kept) = hub.kept(&topic).await else { continue };
+        let Ok(kept) = hub.kept(topic).await else { continue };
         samples.extend((0..).zip(kept).map(|(partition, kept)| KeptSample {
             topic: topic.name.clone(),
             partition,
@@ -242,14 +306,13 @@ async fn kept_samples(hub: &Hub) -> Vec<KeptSample> {
 }
 
 /// How far snapshots are behind, of as many topics as there is room for.
-async fn snapshot_samples(hub: &Hub) -> Vec<SnapshotSample> {
+async fn snapshot_samples(hub: &Hub, topics: &[TopicState]) -> Vec<SnapshotSample> {
     let mut samples = Vec::new();
-    let topics = hub.topics().await.unwrap_or_default();
-    let topics = topics.into_iter().filter(|topic| topic.config.snapshot.is_some());
+    let topics = topics.iter().filter(|topic| topic.config.snapshot.is_some());
     for topic in topics.take(MAX_SNAPSHOT_SAMPLES) {
         tokio::task::yield_now().await;
-        if let Ok(Some((_, lag))) = snapshots_of(hub, &topic).await {
-            samples.push(SnapshotSample { topic: topic.name, lag });
+        if let Ok(Some((_, lag))) = snapshots_of(hub, topic).await {
+            samples.push(SnapshotSample { topic: topic.name.clone(), lag });
         }
     }
     samples
@@ -285,24 +348,36 @@ async fn metrics_text(app: &App) -> String {
         text.push_str(&crate::metrics::cluster_text(hub.claimed_topics(), hub.hubs().borrow().len()));
     }
     if let Some(hub) = hub {
-        let mut projections = hub.projections().list().await.unwrap_or_default();
+        let mut projections = hub.projections().figures().await.unwrap_or_default();
         // Those that run on other hubs are told by these.
-        projections.retain(|status| hub.place(&status.definition.topic) == Place::Here);
-        text.push_str(&crate::metrics::readers_text(&samples(hub).await, hub.groups().times(), &projections));
+        projections.retain(|figures| hub.place(&figures.topic) == Place::Here);
+        let topics = hub.topics().await.unwrap_or_default();
+        text.push_str(&crate::metrics::readers_text(
+            &samples(hub, &topics).await,
+            hub.groups().times(),
+            &projections,
+        ));
         let durations = hub.cleaning().durations();
-        text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub).await, durations));
-        text.push_str(&crate::metrics::schemas_text(&violations(hub).await));
+        text.push_str(&crate::metrics::cleaning_text(&kept_samples(hub, &topics).await, durations));
+        text.push_str(&crate::metrics::schemas_text(&violations(hub, &topics).await));
         let durations = hub.cleaning().snapshot_durations();
-        text.push_str(&crate::metrics::snapshots_text(&snapshot_samples(hub).await, durations));
+        text.push_str(&crate::metrics::snapshots_text(&snapshot_samples(hub, &topics).await, durations));
     }
     text
 }
 
 /// How many events violated the schema of each topic that has one.
-async fn violations(hub: &Hub) -> BTreeMap<TopicName, u64> {
-    let topics = hub.schemas().list().await.unwrap_or_default();
-    let names = topics.into_iter().map(|(topic, _)| topic).take(MAX_SCHEMA_SAMPLES);
-    let mut counts: BTreeMap<TopicName, u64> = names.map(|topic| (topic, 0)).collect();
+async fn violations(hub: &Hub, topics: &[TopicState]) -> BTreeMap<TopicName, u64> {
+    let mut counts = BTreeMap::new();
+    for topic in topics {
+        tokio::task::yield_now().await;
+        if counts.len() == MAX_SCHEMA_SAMPLES {
+            break;
+        }
+        if hub.schemas().head(&topic.name).await.is_ok() {
+            counts.insert(topic.name.clone(), 0);
+        }
+    }
     counts.extend(hub.schemas().violations());
     counts
 }

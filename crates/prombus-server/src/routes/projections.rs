@@ -7,18 +7,23 @@ use crate::cluster::{Forwarded, gather};
 use crate::definition::Fields;
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media::JSON;
 use crate::params::NoParams;
 use crate::path::PathNames;
+use crate::pieces::{self, Array};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
 use prombus_core::TopicName;
+use prombus_engine::Hub;
 use prombus_engine::homes::Place;
 use prombus_engine::projections::{
     Definition, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus, RebuildStatus,
 };
 use prombus_wire::{ProjectionAnswer, ProjectionsAnswer, RebuildAnswer, RebuildRequest};
+use std::collections::BTreeMap;
 
 /// A projection as it is answered.
 pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
@@ -54,6 +59,7 @@ pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
         last_error: status.last_error.clone(),
         rebuild: status.rebuild.as_ref().map(rebuild),
         rebuild_error: status.rebuild_error.clone(),
+        truncated: false,
     }
 }
 
@@ -89,31 +95,22 @@ fn admin(name: &str) -> Ask<'_> {
     Ask { action: Action::Admin, topic: name, group: None }
 }
 
-/// The projections that a caller may see: those whose topics it may administer. Those that run on other hubs are told by
-/// these, but not to another hub, which asks each by itself.
+/// A projection as a caller may see it, if it is there and the caller administers its topic. One that runs on another hub is
+/// not told of to a hub that asks: that asks each by itself.
 pub(crate) async fn visible_to(
-    caller: &Caller,
-    app: &App,
+    (caller, hub): (&Caller, &Hub),
+    name: &str,
     is_forwarded: bool,
-) -> Result<Vec<ProjectionAnswer>, ApiError> {
-    let hub = app.hub()?;
-    let all = hub.projections().list().await?;
-    let is_here = |status: &ProjectionStatus| hub.place(&status.definition.topic) == Place::Here;
-    let visible = all.iter().filter(|status| caller.may(admin(status.definition.topic.as_str())));
-    let visible = visible.filter(|status| !is_forwarded || is_here(status));
-    let mut shown: Vec<ProjectionAnswer> = visible.map(|status| shown_to(caller, status)).collect();
-    if let Some(cluster) = app.cluster.as_deref().filter(|_| !is_forwarded) {
-        let parts = gather::<ProjectionsAnswer>(cluster, hub, ("/v1/projections", caller)).await;
-        for told in parts.into_iter().filter_map(|part| part.part).flat_map(|part| part.projections) {
-            match shown.iter_mut().find(|known| known.name == told.name) {
-                // What runs elsewhere is not known here but by name.
-                Some(known) => *known = told,
-                None => shown.push(told),
-            }
+) -> Result<Option<ProjectionAnswer>, ApiError> {
+    match hub.projections().get(name).await {
+        Ok(status) => {
+            let topic = &status.definition.topic;
+            let is_told = !is_forwarded || hub.place(topic) == Place::Here;
+            Ok((is_told && caller.may(admin(topic.as_str()))).then(|| shown_to(caller, &status)))
         }
-        shown.sort_by(|one, other| one.name.cmp(&other.name));
+        Err(ProjectionError::NotFound(_)) => Ok(None),
+        Err(error) => Err(error.into()),
     }
-    Ok(shown)
 }
 
 /// Deleting a projection requires `admin` on everything it uses.
@@ -134,8 +131,32 @@ pub(crate) async fn list(
     forwarded: Option<Extension<Forwarded>>,
     _: NoParams,
 ) -> Result<Response, ApiError> {
-    let projections = visible_to(&caller, &app, forwarded.is_some()).await?;
-    Ok(json_of(StatusCode::OK, &ProjectionsAnswer { projections }))
+    let hub = app.hub()?.clone();
+    let asking = caller.clone();
+    let is_forwarded = forwarded.is_some();
+    // What runs elsewhere is not known here but by name.
+    let mut told = BTreeMap::new();
+    if let Some(cluster) = app.cluster.as_deref().filter(|_| !is_forwarded) {
+        let parts = gather::<ProjectionsAnswer>(cluster, &hub, ("/v1/projections", &caller)).await;
+        let all = parts.into_iter().filter_map(|part| part.part).flat_map(|part| part.projections);
+        told.extend(all.map(|one| (one.name.clone(), one)));
+    }
+    let own = hub.projections().names().into_iter().filter(|name| !told.contains_key(name));
+    let mut all: Vec<(String, Option<ProjectionAnswer>)> = own.map(|name| (name, None)).collect();
+    all.extend(told.into_iter().map(|(name, answer)| (name, Some(answer))));
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    // Each has its definition: together that may be far more than is worth holding.
+    let shown = futures::stream::iter(all).filter_map(move |(name, told)| {
+        let (caller, hub) = (asking.clone(), hub.clone());
+        async move {
+            let answer = match told {
+                Some(told) => Ok(told),
+                None => visible_to((&caller, &hub), &name, is_forwarded).await.transpose()?,
+            };
+            Some(answer.and_then(|answer| Ok(serde_json::to_vec(&answer)?)))
+        }
+    });
+    pieces::answer(Array::new("projections", shown.boxed()), JSON, (&app, caller)).await
 }
 
 /// `GET /v1/projections/{name}`.

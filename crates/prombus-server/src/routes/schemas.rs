@@ -5,19 +5,22 @@ use crate::auth::Caller;
 use crate::body::json_body;
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::media::JSON;
 use crate::params::Params;
 use crate::path::PathNames;
+use crate::pieces::{self, Array};
 use axum::Extension;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use prombus_core::{Json, TopicName};
+use futures::StreamExt;
+use prombus_core::{Json, TopicName, TopicState};
 use prombus_engine::schemas::upcast::Upcaster;
-use prombus_engine::schemas::{Head, NewSchema, Rule, StoredUpcaster, UnknownWord, Violation};
+use prombus_engine::schemas::{Head, NewSchema, Rule, SchemasError, StoredUpcaster, UnknownWord, Violation};
 use prombus_wire::{
     SchemaAnswer, SchemaChecked, SchemaRegistered, SchemaRequest, SchemaVersion, SchemaViolation,
-    SchemasAnswer, TopicSchemas, UpcasterAnswer, parse_object,
+    TopicSchemas, UpcasterAnswer, parse_object,
 };
 
 /// Why a schema does not follow another one, as it is answered.
@@ -54,12 +57,14 @@ fn parse(body: &Bytes) -> Result<NewSchema, ApiError> {
 /// `POST /v1/schemas/{topic}`.
 pub(crate) async fn register(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
     let body = json_body(&app, request).await?;
     let (topic, new) = (names.topic()?, parse(&body)?);
-    let registered = app.hub()?.schemas().register(&topic, &new).await?;
+    let may_copy = |copies: &TopicName| caller.check_copies(&topic, copies);
+    let registered = app.hub()?.schemas().register_if(&topic, &new, may_copy).await?;
     let status = if registered.made { StatusCode::CREATED } else { StatusCode::OK };
     let answer = SchemaRegistered { topic: topic.to_string(), version: registered.version };
     Ok(json_of(status, &answer))
@@ -86,10 +91,21 @@ pub(crate) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
     Params::parse(query.as_deref())?.done("none")?;
-    let all = app.hub()?.schemas().list().await?;
-    let visible = all.iter().filter(|(topic, _)| caller.may_see(topic));
-    let schemas = visible.map(|(topic, head)| shown(topic, head)).collect();
-    Ok(json_of(StatusCode::OK, &SchemasAnswer { schemas }))
+    let hub = app.hub()?.clone();
+    let mut topics = hub.topics().await?;
+    topics.retain(|topic| caller.may_see(&topic.name));
+    // Each has all its versions: together that may be far more than is worth holding.
+    let shown = futures::stream::iter(topics).filter_map(move |TopicState { name, .. }| {
+        let hub = hub.clone();
+        async move {
+            match hub.schemas().head(&name).await {
+                Ok(head) => Some(serde_json::to_vec(&shown(&name, &head)).map_err(ApiError::from)),
+                Err(SchemasError::NotFound(_)) => None,
+                Err(error) => Some(Err(error.into())),
+            }
+        }
+    });
+    pieces::answer(Array::new("schemas", shown.boxed()), JSON, (&app, caller)).await
 }
 
 /// `GET /v1/schemas/{topic}`.

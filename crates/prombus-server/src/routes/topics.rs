@@ -15,58 +15,55 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use prombus_core::{Bounds, Kept, Offset, Partition, ReadError, TopicName, TopicPatch, TopicState};
-use prombus_engine::{Hub, Resume, SnapshotStatus};
-use prombus_wire::{CleanAnswer, CleanRequest, ErrorCode, PartitionBounds, TrimRequest, parse_object};
-use serde::Serialize;
-use serde_json::{Value, json};
+use prombus_engine::{Hub, Resume};
+use prombus_wire::{
+    CleanAnswer, CleanRequest, ErrorCode, PartitionBounds, SnapshotAnswer, TopicAnswer, TrimRequest,
+    parse_object,
+};
+use serde_json::{Map, Value};
 
 /// A topic as it is answered.
-#[derive(Serialize)]
-struct TopicView<'a> {
-    topic: &'a str,
-    #[serde(flatten)]
-    config: Value,
-    bounds: Vec<PartitionBounds>,
-    events: u64,
-}
-
-impl<'a> TopicView<'a> {
-    async fn of(hub: &Hub, state: &'a TopicState) -> Result<Self, ApiError> {
-        // Nobody has read anything of it yet.
-        let not_found = |error| match error {
-            ReadError::TopicGone(topic) => ReadError::TopicNotFound(topic),
-            error => error,
+async fn shown(hub: &Hub, state: &TopicState) -> Result<TopicAnswer, ApiError> {
+    // Nobody has read anything of it yet.
+    let not_found = |error| match error {
+        ReadError::TopicGone(topic) => ReadError::TopicNotFound(topic),
+        error => error,
+    };
+    let kept = hub.kept(state).await.map_err(not_found)?;
+    let mut config = match serde_json::to_value(&state.config) {
+        Ok(Value::Object(config)) => config,
+        _ => Map::new(),
+    };
+    let status = hub.snapshots(state, &kept).await.map_err(not_found)?;
+    if let (Some(setting), Some(status)) = (&state.config.snapshot, status) {
+        let snapshot = SnapshotAnswer {
+            topic: setting.topic.to_string(),
+            every_ms: setting.every_ms,
+            pass: status.pass,
+            through: status.through.iter().map(|next| next.0).collect(),
+            since: status.since,
+            resume: Resume::at(state, status.through.iter().copied()).encode(),
         };
-        let kept = hub.kept(state).await.map_err(not_found)?;
-        let mut config = json!(state.config);
-        if let Some(status) = hub.snapshots(state, &kept).await.map_err(not_found)? {
-            add_status(&mut config["snapshot"], state, status);
-        }
-        Ok(Self {
-            topic: state.name.as_str(),
-            config,
-            events: kept.iter().map(|kept| kept.bounds.next.0.saturating_sub(kept.bounds.first.0)).sum(),
-            bounds: shown_bounds(&kept),
-        })
+        config.insert("snapshot".to_owned(), serde_json::to_value(snapshot).unwrap_or_default());
     }
+    Ok(TopicAnswer {
+        topic: state.name.to_string(),
+        events: kept.iter().map(|kept| kept.bounds.next.0.saturating_sub(kept.bounds.first.0)).sum(),
+        bounds: shown_bounds(&kept),
+        config,
+    })
 }
 
-/// Adds to the setting of snapshots how far they have come.
-fn add_status(setting: &mut Value, state: &TopicState, status: SnapshotStatus) {
-    setting["pass"] = status.pass.into();
-    setting["since"] = status.since.into();
-    setting["resume"] = Resume::at(state, status.through.iter().copied()).encode().into();
-    setting["through"] = status.through.iter().map(|next| next.0).collect();
-}
-
-/// Snapshots copy the contents of a topic to where others may read them, on behalf of the caller, who must therefore be
-/// allowed to read the one, and to administer and write the other.
-fn check_snapshot_rights(caller: &Caller, topic: &TopicName, patch: &TopicPatch) -> Result<(), ApiError> {
-    let Some(Some(snapshot)) = &patch.snapshot else { return Ok(()) };
-    let on = |topic: &TopicName, action| caller.check(Ask { action, topic: topic.as_str(), group: None });
-    on(topic, Action::Read)?;
-    on(&snapshot.topic, Action::Admin)?;
-    on(&snapshot.topic, Action::Publish)
+/// Snapshots copy the contents of a topic to where others may read them, and so does `dual_write`. Where the latter copies
+/// them to is known later: see [`put`].
+fn check_rights_of_copies(caller: &Caller, topic: &TopicName, patch: &TopicPatch) -> Result<(), ApiError> {
+    if let Some(Some(snapshot)) = &patch.snapshot {
+        caller.check_copies(topic, &snapshot.topic)?;
+    }
+    match patch.dual_write {
+        Some(true) => caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None }),
+        _ => Ok(()),
+    }
 }
 
 /// What is kept of the partitions of a topic, as users see it.
@@ -92,7 +89,7 @@ pub(crate) async fn list(
     let shown = futures::stream::iter(states).filter_map(move |state| {
         let hub = hub.clone();
         async move {
-            match TopicView::of(&hub, &state).await {
+            match shown(&hub, &state).await {
                 // It has text keys only, so writing it cannot fail.
                 Ok(shown) => Some(Ok(serde_json::to_vec(&shown).unwrap_or_default())),
                 // One that was deleted since the list was made is no longer part of it.
@@ -112,7 +109,7 @@ pub(crate) async fn show(
     let (hub, topic) = (app.hub()?, names.topic()?);
     let state = hub.topic(&topic).await?;
     let state = state.ok_or_else(|| ApiError::not_found(format!("topic {topic} does not exist")))?;
-    Ok(json_of(StatusCode::OK, &TopicView::of(hub, &state).await?))
+    Ok(json_of(StatusCode::OK, &shown(hub, &state).await?))
 }
 
 pub(crate) async fn put(
@@ -124,10 +121,11 @@ pub(crate) async fn put(
     let body = json_body(&app, request).await?;
     let (hub, topic) = (app.hub()?, names.topic()?);
     let patch: TopicPatch = parse_optional(&body)?;
-    check_snapshot_rights(&caller, &topic, &patch)?;
-    let (state, made) = hub.put_topic(&topic, patch).await?;
+    check_rights_of_copies(&caller, &topic, &patch)?;
+    let may_copy = |copies: &TopicName| caller.check_copies(&topic, copies);
+    let (state, made) = hub.put_topic_if(&topic, patch, may_copy).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json_of(status, &TopicView::of(hub, &state).await?))
+    Ok(json_of(status, &shown(hub, &state).await?))
 }
 
 /// `POST /v1/topics/{topic}/clean`.

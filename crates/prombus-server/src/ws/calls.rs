@@ -1,8 +1,12 @@
 //! The calls of a connection that are in flight: publishes, subscriptions, acks, and a pull for each subscription.
+//!
+//! Publishes and commits are enqueued one after another, in the order of their frames; everything else may end in any order.
+//! What a subscription has in flight ends with it, and its leases go back when the connection is gone. Nothing here waits for
+//! the socket: a client that does not read holds a few answers at most.
 
 use super::acks::{Settled, Settling};
 use super::frames::Corr;
-use super::publish_queue::{Publish, PublishQueue, Published};
+use super::publish_queue::{Publish, PublishDone, PublishQueue};
 use super::session::{Effect, Key, Said, Session, SubscribeTargets};
 use super::source::{Source, Sources, Turn, Wanted};
 use super::upstream::{Batch, Remote, Upstreams};
@@ -29,7 +33,7 @@ pub(super) const MAX_LEFT_AT_ONCE: usize = 32;
 
 /// The outcome of a call.
 pub(super) enum Done {
-    Published(Vec<Published>),
+    Published(Vec<PublishDone>),
     Subscribed {
         corr: Corr,
         wanted: SubscribeTargets,
@@ -510,7 +514,7 @@ pub(super) fn report(done: Option<Done>, session: &mut Session, out: &mut Vec<Ef
     match done {
         None | Some(Done::Nothing | Done::Again { .. }) => {}
         Some(Done::Published(published)) => {
-            for Published { publish, result } in published {
+            for PublishDone { publish, result } in published {
                 session.published(publish.corr, publish.array, result, out);
             }
         }

@@ -1,7 +1,7 @@
 //! Frames that the hub sends, serialised by hand because there are very many of them.
 
 use super::session::Key;
-use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter, PublishedWriter};
+use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter};
 use crate::commit::CommittedAnswer;
 use crate::error::ApiError;
 use prombus_core::json::write_string;
@@ -25,11 +25,10 @@ pub(crate) fn published(corr: &str, array: bool, receipt: &Receipt) -> Vec<u8> {
     let mut out = with_corr("OK", corr);
     out.extend_from_slice(answers::durability(receipt.durability));
     out.push(b',');
-    let writer = PublishedWriter::bare();
     if array {
-        writer.write_all(&receipt.events, &mut out);
+        answers::write_all(receipt.events.iter().map(|event| (event, None)), &mut out);
     } else if let Some(event) = receipt.events.first() {
-        writer.write(event, &mut out);
+        answers::write_published(event, None, &mut out);
     }
     out.push(b'}');
     out

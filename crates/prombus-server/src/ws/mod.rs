@@ -157,7 +157,7 @@ async fn connection(socket: WebSocket, app: App, client: Client) {
     let mut connection = ConnectionLoop::new(&mut session, &mut calls, &mut sink, buffers);
     let end = run(&app, &mut connection, &mut stream).await;
     if timeout(FINISH_TIME, connection.finish()).await.is_err() {
-        tracing::warn!("a connection ends before all of its answers were sent: they took too long");
+        tracing::warn!("closing a connection before all answers were sent: sending them took too long");
     }
     // What it holds is wanted elsewhere.
     drop(connection);

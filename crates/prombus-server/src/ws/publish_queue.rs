@@ -38,7 +38,7 @@ pub(super) struct Publish {
 }
 
 /// The outcome.
-pub(super) struct Published {
+pub(super) struct PublishDone {
     pub publish: Publish,
     pub result: Result<Receipt, ApiError>,
 }
@@ -183,21 +183,21 @@ async fn answer(publisher: Publisher, sent: Vec<Sent>) -> Done {
 }
 
 /// Gives each publish its part of the outcome of their commit.
-fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &mut Vec<Published>) {
+fn share(publishes: Vec<Publish>, result: Result<Receipt, PublishError>, out: &mut Vec<PublishDone>) {
     match result {
         Ok(Receipt { events, durability, sequence, .. }) => {
             let mut events = events.into_iter();
             out.extend(publishes.into_iter().map(|publish| {
                 let events = events.by_ref().take(publish.count).collect();
                 let result = Ok(Receipt { events, versions: Vec::new(), durability, sequence });
-                Published { publish, result }
+                PublishDone { publish, result }
             }));
         }
         Err(PublishError { index, error }) => {
             // Where several are refused, none of their events is to blame.
             out.extend(publishes.into_iter().map(|publish| {
                 let result = Err(error.clone().at_index(index.filter(|_| publish.array)));
-                Published { publish, result }
+                PublishDone { publish, result }
             }));
         }
     }

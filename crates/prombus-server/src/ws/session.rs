@@ -21,9 +21,10 @@ use prombus_core::{Append, Partition, Receipt, TopicName};
 use prombus_engine::commits::LeaseOf;
 use prombus_engine::groups::{Delivery, GroupCall, GroupName, LeaseToken, Pull, SettleCall};
 use prombus_wire::{
-    AuthFrame, CommitFrame, ErrorCode, FrameHead, PublishFrame, SubscribeFrame, SubscribeOptions,
-    SubscriptionFrame, Text, parse_object,
+    AuthFrame, CommitFrame, ErrorCode, EventRequest, FrameHead, PublishFrame, SubscribeFrame,
+    SubscribeOptions, SubscriptionFrame, Text, parse_object,
 };
+use serde_json::value::RawValue;
 pub(crate) use settling::Said;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ use subscriptions::{Subscription, Subscriptions};
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a subscription holds by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
+/// The longest `corr`, in bytes as it is written: it is kept until its request is answered.
+const MAX_CORR_BYTES: usize = 1_024;
 /// How a frame that publishes mostly starts.
 const PUBLISH: &[u8] = b"{\"op\":\"PUBLISH\",";
 const PUBLISH_BYTES: usize = PUBLISH.len();
@@ -174,7 +177,10 @@ impl Session {
             && text.get(..PUBLISH_BYTES).is_some_and(|start| start == PUBLISH)
             && let Ok(frame) = parse_object::<PublishFrame<'_>>(text)
         {
-            let corr = frame.corr.map(|corr| corr.get().to_owned());
+            let corr = match corr_of(frame.corr) {
+                Ok(corr) => corr,
+                Err(error) => return self.refuse_frame("PUBLISH", None, &error, out),
+            };
             if let Err(error) = self.publish(frame, text, &corr, out) {
                 self.refuse_frame("PUBLISH", corr, &error, out);
             }
@@ -185,7 +191,10 @@ impl Session {
             Err(_) if self.peer.caller.is_none() => return self.refuse_frame("", None, &nobody(), out),
             Err(error) => return refuse(None, &error.into(), out),
         };
-        let corr = head.corr.map(|corr| corr.get().to_owned());
+        let corr = match corr_of(head.corr) {
+            Ok(corr) => corr,
+            Err(error) => return self.refuse_frame(&head.op, None, &error, out),
+        };
         let taken = match &*head.op {
             "AUTH" => self.authenticate(text, &corr, out),
             _ if self.peer.caller.is_none() => Err(nobody()),
@@ -241,7 +250,7 @@ impl Session {
         self.check(Action::Publish, (&topic, None))?;
         let (events, array) = match (frame.payload, frame.opts, frame.events) {
             (Some(payload), opts, None) => {
-                let request = opts.map(|opts| opts.0).unwrap_or_default().with_payload(payload);
+                let request = EventRequest::new(payload, opts.map(|opts| opts.0).unwrap_or_default());
                 (vec![incoming::from_request(topic.clone(), request, text)?], false)
             }
             (None, None, Some(events)) => {
@@ -284,7 +293,7 @@ impl Session {
         let opts = frame.opts.map(|opts| opts.0).unwrap_or_default();
         let (batch, pull) = (opts.batch.unwrap_or(false), self.pull_of(&opts));
         pull.check()?;
-        let call = group_call(opts.into_options())?;
+        let call = group_call(opts)?;
         self.check_room_for_patterns(wanted.patterns.len())?;
         self.subscriptions.reserve(wanted.keys.len())?;
         self.add_patterns(
@@ -489,6 +498,17 @@ fn nobody() -> ApiError {
 /// An error with the subscription that it is about.
 fn of_key(error: ApiError, key: &Key) -> ApiError {
     error.with("topic", key.topic.as_str()).with("group", key.group.as_str())
+}
+
+/// What goes back with the answer.
+fn corr_of(corr: Option<&RawValue>) -> Result<Corr, ApiError> {
+    match corr.map(RawValue::get) {
+        Some(corr) if corr.len() > MAX_CORR_BYTES => {
+            let bytes = corr.len();
+            Err(ApiError::bad_request(format!("corr takes {bytes} bytes, more than {MAX_CORR_BYTES}")))
+        }
+        corr => Ok(corr.map(str::to_owned)),
+    }
 }
 
 /// A request with `corr` is answered; one without only if it fails.

@@ -226,24 +226,12 @@ impl Upstreams {
         // Before it is asked for: deliveries come right behind the answer.
         upstream.shared.remotes.lock().insert(key.clone(), Arc::downgrade(&remote));
         let Wanted { call, pull, .. } = wanted;
-        let options = options_of(call);
         let opts = SubscribeOptions {
             batch: Some(true),
             member: pull.member.clone(),
             batch_size: Some(pull.max),
             max_in_flight: Some(pull.max_in_flight),
-            from: options.from,
-            ts: options.ts,
-            after_id: options.after_id,
-            mode: options.mode,
-            ordering: options.ordering,
-            ack_timeout_ms: options.ack_timeout_ms,
-            max_attempts: options.max_attempts,
-            backoff_ms: options.backoff_ms,
-            filter: options.filter,
-            normalize: options.normalize,
-            ack_window: options.ack_window,
-            member_ttl_ms: options.member_ttl_ms,
+            ..options_of(call).into()
         };
         let frame = json!({"op": "SUBSCRIBE", "topic": key.topic.as_str(), "group": key.group.as_str(), "opts": opts});
         let asked = upstream.ask(frame, home);

@@ -267,6 +267,47 @@ async fn start_on(disk: &SimDisk) -> Served {
 
 const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
+/// What adding an amount to a field makes of a document that was set to have it.
+async fn added(start: &str, amount: &str) -> Answer {
+    let hub = common::start().await;
+    let write = |what: &str, value: &str| {
+        let body = format!(r#"{{"writes":[{{"collection":"c","key":"k","{what}":{{"n":{value}}}}}]}}"#);
+        let hub = &hub;
+        async move { hub.post(COMMIT, &body).await }
+    };
+    write("set", start).await.is(200);
+    match write("inc", amount).await {
+        refused if refused.status != 200 => refused,
+        _ => hub.get("/v1/collections/c/snap/k").await,
+    }
+}
+
+#[tokio::test]
+async fn an_integer_is_added_exactly_or_not_at_all() {
+    for (start, amount, sum) in [
+        ("9007199254740993", "-0", "9007199254740993"),
+        ("9007199254740993", "-1", "9007199254740992"),
+        ("-0", "1", "1"),
+        ("0.5", "-0", "0.5"),
+        ("1.5", "1", "2.5"),
+        ("9007199254740991.0", "1", "9007199254740992.0"),
+        ("9223372036854775808", "1.0", "9.223372036854775808e18"),
+    ] {
+        let document = added(start, amount).await.is(200).json();
+        let expected: Value = serde_json::from_str(sum).unwrap();
+        assert_eq!(document["n"], expected, "{start} and {amount}");
+    }
+    for (start, amount) in [
+        ("9223372036854775808", "1"),
+        ("9007199254740992.0", "1"),
+        ("-9007199254740992.0", "1"),
+        ("1e300", "-1"),
+    ] {
+        let error = added(start, amount).await.is_error(400, "bad_request");
+        assert!(error["message"].as_str().unwrap().contains("2^53"), "{start} and {amount}: {error}");
+    }
+}
+
 /// A request that changes something, over HTTP or as a frame; `LEASE` stands for a lease of the group.
 #[derive(Clone, Copy)]
 enum Change {

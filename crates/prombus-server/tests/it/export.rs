@@ -83,8 +83,12 @@ async fn an_export_that_cannot_be_finished_breaks_off() {
     let mut body = request.send().await.unwrap().bytes_stream();
     body.next().await.unwrap().unwrap();
     let topic = TopicName::parse("t").unwrap();
-    let trim =
-        ConfigChange::Trim { topic, partition: Partition(0), before: Offset(1_999), loss: Loss::default() };
+    let trim = ConfigChange::Trim {
+        topic: (&topic).into(),
+        partition: Partition(0),
+        before: Offset(1_999),
+        loss: Loss::default(),
+    };
     hub.store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
     let mut broken = false;
     while let Some(part) = body.next().await {

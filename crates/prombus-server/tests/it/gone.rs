@@ -21,7 +21,8 @@ async fn give_up(hub: &Served, change: ConfigChange) {
 
 async fn trim(hub: &Served, partition: u32, before: u64) {
     let (partition, before) = (Partition(partition), Offset(before));
-    give_up(hub, ConfigChange::Trim { topic: topic(), partition, before, loss: Loss::default() }).await;
+    give_up(hub, ConfigChange::Trim { topic: (&topic()).into(), partition, before, loss: Loss::default() })
+        .await;
 }
 
 async fn discard(hub: &Served, offsets: impl IntoIterator<Item = u64>) {

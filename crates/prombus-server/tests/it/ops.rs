@@ -87,7 +87,7 @@ async fn what_the_hub_publishes_itself_does_not_count_as_published() {
     assert_eq!(hub.get("/v1/topics/c.changed/events").await.is(200).json()["count"], 1);
     let metrics = hub.get("/metrics").await.text;
     let published: Vec<_> = metrics.lines().filter(|line| line.contains("events_published_total")).collect();
-    let help = "# HELP events_published_total Events that clients published, duplicates not counted.";
+    let help = "# HELP events_published_total Events published by clients, excluding duplicates.";
     let kind = "# TYPE events_published_total counter";
     assert_eq!(published, [help, kind, "events_published_total{topic=\"t\"} 1"], "{metrics}");
     assert!(metrics.contains("events_dead_lettered_total{topic=\"t\",group=\"g\"} 1"), "{metrics}");
@@ -121,7 +121,7 @@ async fn what_is_told_of_many_groups_is_bounded() {
     }
     let last = &groups[GROUPS];
     assert_eq!((&last["truncated"], &last["in_flight"]), (&json!(true), &held));
-    assert_eq!(last["members"], json!([{"member": "m", "in_flight": held, "owns": 0}]));
+    assert_eq!((&last["member_count"], last.get("members")), (&json!(1), None));
 
     let narrowed = hub.get("/ops?topic=wide&group=g11").await.is(200).json();
     assert_eq!(narrowed["topics"].as_array().unwrap().len(), 1);

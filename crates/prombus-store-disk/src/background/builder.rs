@@ -13,7 +13,7 @@ use prombus_rows::IndexStep;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// How long to wait before a refused step (because the disk is full, for example) is retried.
@@ -52,7 +52,7 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, wake: &Receiver<()>) {
         drop(view);
         stuck = Some(name);
         if shared.failed().is_none() {
-            tracing::warn!(error, "an index cannot be built yet");
+            tracing::warn!(error, "failed to build an index; will retry");
         }
         if let Err(RecvTimeoutError::Disconnected) = wake.recv_timeout(RETRY_AFTER) {
             return;
@@ -90,7 +90,9 @@ fn take_step(
     let (answer, answered) = oneshot::channel();
     let work = Work::Build(Build { state, index, step });
     let gone = "the writer has stopped";
-    writer.send(Message::Commit(Job { work, answer, permit: None })).map_err(|_| gone)?;
+    writer
+        .send(Message::Commit(Job { work, answer, since: Instant::now(), permit: None }))
+        .map_err(|_| gone)?;
     let receipt = answered.blocking_recv().map_err(|_| gone)?;
     receipt.map_err(|error| error.to_string())?;
     let now = shared.view();
@@ -105,5 +107,5 @@ fn take_step(
 /// Logs that an index could not be built, and why.
 pub fn warn_of(state: &CollectionState, index: usize, failure: &IndexFailure) {
     let fields = state.indexes.get(index).map(|index| &index.index.fields);
-    tracing::warn!(collection = %state.name, ?fields, %failure, "an index cannot be built");
+    tracing::warn!(collection = %state.name, ?fields, %failure, "failed to build an index");
 }

@@ -11,34 +11,34 @@
 //!
 //! What is interrupted is begun again with the next attempt: each step finds by itself what is left to do.
 
+use crate::background::pace::Pace;
 use crate::background::refusal;
-use crate::background::rewriter::{answer_of, rewrite};
+use crate::background::rewriter::Rewriter;
 use crate::disk::remove_if_there;
 use crate::index::lookup::key_hash;
 use crate::journal::change;
-use crate::journal::part::{Part, PartName, index_part, part_of};
+use crate::journal::part::{self, Part, PartName, index_part, part_of};
 use crate::journal::record::{self, EVENT, GONE};
-use crate::journal::scan::PartBytes;
+use crate::journal::scan::BatchReader;
 use crate::shared::Shared;
 use crate::state::checkpoint;
 use crate::state::view::{Change, View};
-use crate::write::writer::{Message, Renew, Renewed, Work};
+use crate::write::writer::{Renewed, Work};
 use hashbrown::HashSet;
 use prombus_core::CommitError;
 use prombus_core::collection::Progress;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::Sender;
-use tokio::sync::oneshot;
 
 /// So many events of a key are looked up at a time.
 const PLACES: usize = 256;
 
 /// Erases what was forgotten until now.
-pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitError> {
+pub fn erase(rewriter: &mut Rewriter<'_>) -> Result<(), CommitError> {
+    let shared = rewriter.shared;
     if !shared.view().forgotten.is_empty() {
-        let Renewed { part, sequence } = renew(shared, writer, true)?;
+        let Renewed { part, sequence } = rewriter.renew(true)?;
         let names = Names::of(&shared.view(), sequence);
         let parts: Vec<PartName> = shared.view().parts.iter().map(|part| part.name).collect();
         for name in parts.into_iter().filter(|name| name.number < part) {
@@ -50,29 +50,24 @@ pub fn erase(shared: &Shared, writer: &Sender<Message>) -> Result<(), CommitErro
             // Looked up anew each time, so that none that was removed is kept open.
             let view = shared.view();
             let Some(part) = view.parts.iter().find(|part| part.name == name).cloned() else { continue };
-            if names.are_in(&part, &view).map_err(not_erased)? {
-                rewrite(shared, writer, (view, vec![part]))?;
+            rewriter.pace.begin();
+            let are_in = names.are_in(&part, &view, &mut rewriter.pace);
+            rewriter.pace.end();
+            if are_in.map_err(not_erased)? {
+                rewriter.rewrite(view, vec![part]).map_err(|failed| failed.error)?;
             }
         }
         remove_leftovers(shared, part).map_err(not_erased)?;
-        answer_of(shared, writer, Work::Erased(sequence))?;
+        rewriter.answer_of(Work::Erased(sequence))?;
     }
     if shared.has_names.load(Ordering::Relaxed) {
-        renew(shared, writer, false)?;
+        rewriter.renew(false)?;
     }
     let (disk, dir) = (&*shared.disk, &shared.options.dir);
     // What was removed must not come back.
     disk.sync_dir(&dir.join("journal"))
         .and_then(|()| disk.sync_dir(&checkpoint::folder(dir)))
         .map_err(not_erased)
-}
-
-/// Has a checkpoint taken, of a new part where `ends_part`, and waits until nothing older is left.
-pub fn renew(shared: &Shared, writer: &Sender<Message>, ends_part: bool) -> Result<Renewed, CommitError> {
-    let closed = || CommitError::Unavailable(shared.failure());
-    let (answer, answered) = oneshot::channel();
-    writer.send(Message::Renew(Renew { ends_part, answer })).map_err(|_| closed())?;
-    answered.blocking_recv().unwrap_or_else(|_| Err(closed()))
 }
 
 /// What an I/O error means for who waits.
@@ -86,9 +81,11 @@ fn remove_leftovers(shared: &Shared, before: u32) -> io::Result<()> {
     let view = shared.view();
     let is_left = |name: PartName| name.number < before && !view.parts.iter().any(|part| part.name == name);
     for file in disk.list(&folder)? {
-        let is_rewrite = file.ends_with(".tmp") && file.contains('-');
-        if is_rewrite || part_of(&file).or_else(|| index_part(&file)).is_some_and(is_left) {
-            remove_if_there(disk, &folder.join(file))?;
+        if file.ends_with(".tmp") && file.contains('-') {
+            remove_if_there(disk, &folder.join(&file))?;
+        }
+        if let Some(name) = part_of(&file).or_else(|| index_part(&file)).filter(|name| is_left(*name)) {
+            part::remove(disk, &shared.options.dir, name)?;
         }
     }
     Ok(())
@@ -111,21 +108,22 @@ impl Names {
     }
 
     /// Whether a part holds something of them that is to go.
-    fn are_in(&self, part: &Part, view: &View) -> io::Result<bool> {
+    fn are_in(&self, part: &Part, view: &View, pace: &mut Pace<'_>) -> io::Result<bool> {
         for (topic, key) in &self.keys {
+            // Where there are many keys, it adds up.
+            pace.spend(0)?;
             if has_dead(part, view, (*topic, key))? {
                 return Ok(true);
             }
         }
-        // What was rewritten has nothing but events.
-        if part.name.rewrite > 0 { Ok(false) } else { self.are_in_changes(part) }
+        if part.may_name_keys() { self.are_in_changes(part, pace) } else { Ok(false) }
     }
 
-    fn are_in_changes(&self, part: &Part) -> io::Result<bool> {
-        let bytes = PartBytes::read(&*part.file, part.name)?;
-        let mut read_to = 0;
-        for batch in bytes.batches() {
-            read_to = batch.end;
+    fn are_in_changes(&self, part: &Part, pace: &mut Pace<'_>) -> io::Result<bool> {
+        let reader = BatchReader::new(&*part.file, part.name)?;
+        let mut reader = reader.ok_or_else(|| part.damaged(0))?;
+        while let Some(batch) = reader.next_batch()? {
+            pace.spend(u64::from(batch.head.len))?;
             let mut rest = batch.items;
             for _ in 0..batch.head.items {
                 let damaged = || part.damaged(batch.items_at);
@@ -141,24 +139,26 @@ impl Names {
             }
         }
         // What cannot be read may name them.
-        if part.sealed_end().is_some_and(|end| read_to < end) {
-            Err(part.damaged(read_to))
-        } else {
-            Ok(false)
+        match part.sealed_end().is_some_and(|end| reader.at() < end) {
+            true => Err(part.damaged(reader.at())),
+            false => Ok(false),
         }
     }
 
     fn are_named_by(&self, change: &Change) -> bool {
         let is_ours = |key: &str| self.names.contains(key);
+        if !change.may_name_keys() {
+            return false;
+        }
         match change {
-            Change::Forget { .. } => true,
             Change::Document(_, document) => is_ours(&document.key),
             Change::DocumentGone(_, key) => is_ours(key),
             Change::Index(change) => keys_of(&change.progress).any(is_ours),
             Change::Collection(state) => {
                 state.indexes.iter().flat_map(|index| keys_of(&index.progress)).any(is_ours)
             }
-            _ => false,
+            // Of a key that was forgotten, nothing is to be left, also where it is not one of these.
+            _ => true,
         }
     }
 

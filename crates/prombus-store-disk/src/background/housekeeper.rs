@@ -165,11 +165,11 @@ impl Housekeeper {
                 Ok(()) => drop(waiting.pop_front()),
                 // Nothing is lost: the next start does it again.
                 Err(error) if !open => {
-                    tracing::warn!(%error, "some state was not written; the next start does it again");
+                    tracing::warn!(%error, "failed to write state to disk; the next start will do it");
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "some state cannot be written yet");
+                    tracing::warn!(%error, "failed to write state to disk; will retry");
                     let why = refusal("changed rows cannot be written to a table", &error);
                     waiting.iter_mut().for_each(|chore| chore.refuse(&why));
                     self.refuse(&why);
@@ -193,7 +193,9 @@ impl Housekeeper {
             Chore::Checkpoint { view, epoch, table, asked } => {
                 if table.is_none() {
                     let is_alive = view.is_alive();
-                    *table = Some(rows::write_frozen(self.shared.new_table(), &view.rows, &is_alive)?);
+                    // Without it there is no checkpoint, and without that no part of the journal can go.
+                    let target = self.shared.new_table(&self.shared.cleaning_disk);
+                    *table = Some(rows::write_frozen(target, &view.rows, &is_alive)?);
                 }
                 let tables = Arc::new(self.tables.with_newer(table.clone().flatten()));
                 let kept = view.rows.frozen().cloned().unwrap_or_default().for_lookups();
@@ -229,13 +231,13 @@ impl Housekeeper {
             }
             (Err(error), _) if is_full(error) || is_out_of_handles(error) => {
                 // The next checkpoint is as good a moment as any to try again.
-                tracing::warn!(%error, "tables cannot be merged yet");
+                tracing::warn!(%error, "failed to merge tables; will retry");
                 self.is_merging = false;
                 self.refuse(&refusal("tables cannot be merged yet", error));
             }
             (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
             (Err(error), _) => {
-                tracing::error!(%error, "tables cannot be merged; they stay as they are until the next start");
+                tracing::error!(%error, "failed to merge tables; not trying again before the next start");
                 let failure = CommitError::Unavailable(format!("tables cannot be merged: {error}"));
                 self.refuse(&failure);
                 self.merge_failure = Some(failure);
@@ -258,7 +260,7 @@ impl Housekeeper {
         *self.shared.newest.lock() = Some(Arc::new(newest));
         (self.last, self.tables) = (Some((view, epoch)), tables);
         if let Err(error) = self.kept.let_go(disk, dir) {
-            tracing::warn!(%error, "unneeded files cannot be removed yet");
+            tracing::warn!(%error, "failed to remove obsolete files; will retry");
         }
         self.note_kept();
         self.shared.wake_rewriter();

@@ -32,7 +32,8 @@ pub struct Merged {
 pub fn run(shared: &Shared, jobs: &Receiver<MergeJob>, done: &SyncSender<Chore>) {
     while let Ok(MergeJob { tables, from_oldest, keep }) = jobs.recv() {
         let merge = Merge { tables: &tables, from_oldest, keep: &*keep, stop: &shared.closing };
-        let result = merge.write(shared.new_table());
+        // It can wait for room, and takes more than is kept back.
+        let result = merge.write(shared.new_table(&*shared.disk));
         if done.send(Chore::Merged(Merged { tables, result })).is_err() {
             return;
         }

@@ -2,8 +2,10 @@
 
 pub(crate) mod builder;
 pub(crate) mod eraser;
+mod failures;
 pub(crate) mod housekeeper;
 pub(crate) mod merger;
+pub(crate) mod pace;
 pub(crate) mod rewriter;
 mod worth;
 

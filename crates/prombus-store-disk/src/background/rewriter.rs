@@ -5,20 +5,24 @@
 //! a later one. A rewritten part is durable, with its index, before the commit that puts it in place of others, and those
 //! are deleted once that commit is. Readers that still hold them read on: a deleted file stays until it is closed.
 
-use crate::background::eraser::{self, renew};
+use crate::background::eraser;
+use crate::background::failures::Failures;
+use crate::background::pace::Pace;
 use crate::background::refusal;
-use crate::background::worth::{Worth, is_worth_a_checkpoint, live, windows, worth_it};
+use crate::background::worth::{Search, Worth, is_over, is_worth_a_checkpoint, live, windows, worth_it};
 use crate::disk::{Disk, folder_of, remove_if_there};
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
 use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, Secret};
-use crate::journal::part::{Index, PART_HEAD, Part, PartHead, PartName, Place, index_path, part_path};
+use crate::journal::part::{
+    self, EventAt, Index, PART_HEAD, Part, PartHead, PartName, index_path, part_path,
+};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{self, EVENT};
 use crate::shared::Shared;
 use crate::state::view::View;
-use crate::write::writer::{Job, Message, Work};
+use crate::write::writer::{Job, Message, Renew, Renewed, Work};
 use hashbrown::HashMap;
 use prombus_core::{CommitError, Receipt};
 use std::collections::BTreeSet;
@@ -31,6 +35,8 @@ use tokio::sync::oneshot;
 
 /// A batch of a rewritten part is written once it has grown to this.
 const BATCH_BYTES: usize = 1 << 20;
+/// Once so much was written, it is synced.
+const SYNC_BYTES: usize = 4 << 20;
 /// How many events of a partition are looked up at a time.
 const PLACES: u64 = 1024;
 /// How long to wait before what could not be given back (because the disk is full, for example) is tried again.
@@ -56,11 +62,55 @@ impl Drop for End<'_> {
 /// Runs until nobody wakes it any more.
 pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
     let _end = End(shared);
-    while is_woken(shared, woken) {
+    let mut rewriter = Rewriter {
+        shared,
+        writer,
+        failures: Failures::default(),
+        has_failed: false,
+        pace: Pace::new(shared),
+    };
+    while rewriter.is_woken(woken) {
+        rewriter.work();
+    }
+}
+
+/// The thread's state.
+pub struct Rewriter<'a> {
+    /// What it shares with all.
+    pub shared: &'a Shared,
+    writer: &'a Sender<Message>,
+    failures: Failures,
+    /// Whether something could not be done that is due to no part, like for want of room.
+    has_failed: bool,
+    /// How fast it reads and writes.
+    pub pace: Pace<'a>,
+}
+
+/// Why parts are as they were.
+pub struct NotRewritten {
+    /// Those that it is due to, or all that were to be rewritten.
+    parts: Vec<PartName>,
+    /// The reason.
+    pub error: CommitError,
+}
+
+impl Rewriter<'_> {
+    /// Waits until there may be something to do, which there is after a while where something could not be done; whether
+    /// anybody is left who says so.
+    fn is_woken(&self, woken: &Receiver<()>) -> bool {
+        match if self.has_failed { Some(RETRY_AFTER) } else { self.failures.pause() } {
+            None => woken.recv().is_ok(),
+            Some(pause) => woken.recv_timeout(pause) != Err(RecvTimeoutError::Disconnected),
+        }
+    }
+
+    /// Does all that there is to do.
+    fn work(&mut self) {
+        let shared = self.shared;
         loop {
             let erasures = shared.take_erasures();
             if !erasures.is_empty() {
-                let erased = eraser::erase(shared, writer);
+                let erased = eraser::erase(self);
                 // Whoever no longer waits does not want to know.
                 erasures.into_iter().for_each(|erasure| drop(erasure.send(erased.clone())));
             }
@@ -68,119 +118,142 @@ pub fn run(shared: &Shared, writer: &Sender<Message>, woken: &Receiver<()>) {
                 break;
             }
             shared.keep_room_back();
-            let reclaimed = reclaim_some(shared, writer);
+            let began = Instant::now();
+            let reclaimed = self.reclaim_some();
+            self.has_failed = reclaimed.is_err();
             if shared.closing.load(Ordering::Relaxed) {
                 break;
             }
-            shared.set_reclaiming_stuck(reclaimed.as_ref().err());
+            if reclaimed == Ok(false) {
+                self.failures.forget_due(began);
+            }
+            self.failures.keep(&shared.view().parts);
+            shared.set_reclaiming_stuck(reclaimed.as_ref().err().or(self.failures.error()));
             if reclaimed != Ok(true) {
                 break;
             }
         }
     }
-}
 
-/// Waits until there may be something to do, which there is after a while where something could not be done; whether
-/// anybody is left who says so.
-fn is_woken(shared: &Shared, woken: &Receiver<()>) -> bool {
-    if !shared.is_reclaiming_stuck.load(Ordering::Relaxed) {
-        return woken.recv().is_ok();
+    /// Rewrites or drops some neighbours that are worth it, or finds out that they cannot be; whether there were any.
+    fn reclaim_some(&mut self) -> Result<bool, CommitError> {
+        match self.reclaim_first() {
+            // What is left of one part takes the least room, and makes room for the next.
+            Err(CommitError::NoRoom) => {
+                self.reclaim(0, |groups| groups.into_iter().min_by_key(|group| live(group)))
+            }
+            Ok(false) => self.free_recent(),
+            done => done,
+        }
     }
-    woken.recv_timeout(RETRY_AFTER) != Err(RecvTimeoutError::Disconnected)
-}
 
-/// Rewrites or drops some neighbours that are worth it; whether there were any.
-fn reclaim_some(shared: &Shared, writer: &Sender<Message>) -> Result<bool, CommitError> {
-    let done =
-        reclaim(shared, writer, |view| worth_it(shared, view, shared.options.part_bytes).into_iter().next());
-    match done {
-        // What is left of one part takes the least room, and makes room for the next.
-        Err(CommitError::NoRoom) => reclaim(shared, writer, |view| {
-            worth_it(shared, view, 0).into_iter().min_by_key(|group| live(group))
-        }),
-        Ok(false) => free_recent(shared, writer),
-        done => done,
+    fn reclaim_first(&mut self) -> Result<bool, CommitError> {
+        self.reclaim(self.shared.options.part_bytes, |groups| groups.into_iter().next())
     }
-}
 
-/// Has a checkpoint taken behind the part that is being written, and that part ended, if those that wait for it are worth
-/// it; whether they were.
-fn free_recent(shared: &Shared, writer: &Sender<Message>) -> Result<bool, CommitError> {
-    let view = shared.view();
-    if !shared.options.reclaims || !is_worth_a_checkpoint(shared, &view) {
-        return Ok(false);
+    /// Has a checkpoint taken behind the part that is being written, and that part ended, if those that wait for it are
+    /// worth it; whether they were.
+    fn free_recent(&mut self) -> Result<bool, CommitError> {
+        let view = self.shared.view();
+        if !self.shared.options.reclaims || !is_worth_a_checkpoint(self.shared, &view) {
+            return Ok(false);
+        }
+        drop(view);
+        self.renew(true)?;
+        let reclaimed = self.reclaim_first();
+        // There are two again, in case one is damaged.
+        self.tell(Message::Checkpoint)?;
+        reclaimed
     }
-    drop(view);
-    renew(shared, writer, true)?;
-    let reclaimed =
-        reclaim(shared, writer, |view| worth_it(shared, view, shared.options.part_bytes).into_iter().next());
-    // There are two again, in case one is damaged.
-    writer.send(Message::Checkpoint).map_err(|_| CommitError::Unavailable(shared.failure()))?;
-    reclaimed
-}
 
-fn reclaim(
-    shared: &Shared,
-    writer: &Sender<Message>,
-    pick: impl FnOnce(&View) -> Option<Vec<Worth>>,
-) -> Result<bool, CommitError> {
-    let view = shared.view();
-    let Some(group) = pick(&view) else { return Ok(false) };
-    let old = group.into_iter().map(|worth| worth.part).collect();
-    rewrite(shared, writer, (view, old)).map(|()| true)
-}
+    fn reclaim(
+        &mut self,
+        most_live: u64,
+        pick: impl FnOnce(Vec<Vec<Worth>>) -> Option<Vec<Worth>>,
+    ) -> Result<bool, CommitError> {
+        let (shared, view) = (self.shared, self.shared.view());
+        let groups = worth_it(Search { shared, view: &view, failures: &self.failures, most_live });
+        let Some(group) = pick(groups) else { return Ok(false) };
+        let old = group.into_iter().map(|worth| worth.part).collect();
+        match self.rewrite(view, old) {
+            Err(NotRewritten { error: CommitError::NoRoom, .. }) => Err(CommitError::NoRoom),
+            Err(NotRewritten { parts, error }) => {
+                // The others do not wait for these.
+                self.failures.note(parts, &error);
+                Ok(true)
+            }
+            Ok(()) => Ok(true),
+        }
+    }
 
-/// Has something committed, and waits until it is.
-pub fn answer_of(shared: &Shared, writer: &Sender<Message>, work: Work) -> Result<Receipt, CommitError> {
-    let closed = || CommitError::Unavailable(shared.failure());
-    let (answer, answered) = oneshot::channel();
-    writer.send(Message::Commit(Job { work, answer, permit: None })).map_err(|_| closed())?;
-    answered.blocking_recv().unwrap_or_else(|_| Err(closed()))
-}
+    fn closed(&self) -> CommitError {
+        CommitError::Unavailable(self.shared.failure())
+    }
 
-/// Puts what is left of neighbours in their place, and removes them.
-pub fn rewrite(
-    shared: &Shared,
-    writer: &Sender<Message>,
-    (view, old): (Arc<View>, Vec<Arc<Part>>),
-) -> Result<(), CommitError> {
-    let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
-    let rewrite = Rewrite::new(shared, &view, &old).map_err(not_rewritten)?;
-    let name = rewrite.name;
-    let new = rewrite.run().map_err(|error| {
-        give_up(shared, name);
-        not_rewritten(error)
-    })?;
-    let after = new.as_ref().map_or(0, |part| part.disk_bytes());
-    answer_of(shared, writer, Work::Replace(Replacement { old: old.clone(), new })).inspect_err(|error| {
-        if *error == CommitError::NoRoom {
+    fn tell(&self, message: Message) -> Result<(), CommitError> {
+        self.writer.send(message).map_err(|_| self.closed())
+    }
+
+    /// Has something committed, and waits until it is.
+    pub fn answer_of(&self, work: Work) -> Result<Receipt, CommitError> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Message::Commit(Job { work, answer, since: Instant::now(), permit: None }))?;
+        answered.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// Has a checkpoint taken, of a new part where `ends_part`, and waits until nothing older is left.
+    pub fn renew(&self, ends_part: bool) -> Result<Renewed, CommitError> {
+        let (answer, answered) = oneshot::channel();
+        self.tell(Message::Renew(Renew { ends_part, answer }))?;
+        answered.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
+    }
+
+    /// Puts what is left of neighbours in their place, and removes them.
+    pub fn rewrite(&mut self, view: Arc<View>, old: Vec<Arc<Part>>) -> Result<(), NotRewritten> {
+        let shared = self.shared;
+        let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
+        let names: Vec<PartName> = old.iter().map(|part| part.name).collect();
+        let failed = |error| NotRewritten { parts: names.clone(), error };
+        let rewrite = Rewrite::new(shared, (&*view, &old[..]), &mut self.pace);
+        let mut rewrite = rewrite.map_err(|error| failed(not_rewritten(error)))?;
+        let name = rewrite.name;
+        rewrite.pace.begin();
+        let new = rewrite.run();
+        rewrite.pace.end();
+        let new = new.map_err(|error| {
             give_up(shared, name);
-        }
-    })?;
-    shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
-    shared.rewritten_bytes.fetch_add(after, Ordering::Relaxed);
-    drop(view);
-    let mut removed = Ok(());
-    for part in old {
-        let name = part.name;
-        // Files that somebody still has must stay open when they are removed.
-        drop(part);
-        for path in [part_path(&shared.options.dir, name), index_path(&shared.options.dir, name)] {
+            let parts = rewrite.at_fault.map_or_else(|| names.clone(), |part| vec![part]);
+            NotRewritten { parts, error: not_rewritten(error) }
+        })?;
+        drop(rewrite);
+        let after = new.as_ref().map_or(0, |part| part.disk_bytes());
+        self.answer_of(Work::Replace(Replacement { old: old.clone(), new })).map_err(|error| {
+            if error == CommitError::NoRoom {
+                give_up(shared, name);
+            }
+            failed(error)
+        })?;
+        shared.reclaimed_bytes.fetch_add(before.saturating_sub(after), Ordering::Relaxed);
+        shared.rewritten_bytes.fetch_add(after, Ordering::Relaxed);
+        drop(view);
+        let mut removed = Ok(());
+        for part in old {
+            let name = part.name;
+            // Files that somebody still has must stay open when they are removed.
+            drop(part);
             // Where that fails, the next open does it; the others go now.
-            removed = removed.and(remove_if_there(&*shared.disk, &path));
+            removed = removed.and(part::remove(&*shared.disk, &shared.options.dir, name));
         }
+        removed.map_err(|error| failed(not_rewritten(error)))
     }
-    removed.map_err(not_rewritten)
 }
 
 /// Removes what there is of a part that is not put in the place of others: on a full disk, it must not take the room that
 /// it was to make. What cannot be removed now is removed at the next open.
 fn give_up(shared: &Shared, name: PartName) {
-    for path in [part_path(&shared.options.dir, name), index_path(&shared.options.dir, name)] {
-        for path in [path.with_extension("tmp"), path] {
-            let _ = remove_if_there(&*shared.disk, &path);
-        }
-    }
+    let (disk, dir) = (&*shared.disk, &shared.options.dir);
+    let _ = remove_if_there(disk, &part_path(dir, name).with_extension("tmp"));
+    let _ = part::remove(disk, dir, name);
 }
 
 /// What an I/O error means for who waits.
@@ -189,8 +262,9 @@ fn not_rewritten(error: io::Error) -> CommitError {
 }
 
 /// The rewriting of some neighbours.
-struct Rewrite<'a> {
+struct Rewrite<'a, 's> {
     shared: &'a Shared,
+    pace: &'a mut Pace<'s>,
     view: &'a View,
     old: &'a [Arc<Part>],
     windows: HashMap<u32, u64>,
@@ -203,11 +277,18 @@ struct Rewrite<'a> {
     items: u32,
     index: ActiveIndex,
     secret: Secret,
-    began: Instant,
+    /// How much was written since it was last synced.
+    unsynced: usize,
+    /// The part that could not be read.
+    at_fault: Option<PartName>,
 }
 
-impl<'a> Rewrite<'a> {
-    fn new(shared: &'a Shared, view: &'a View, old: &'a [Arc<Part>]) -> io::Result<Self> {
+impl<'a, 's> Rewrite<'a, 's> {
+    fn new(
+        shared: &'a Shared,
+        (view, old): (&'a View, &'a [Arc<Part>]),
+        pace: &'a mut Pace<'s>,
+    ) -> io::Result<Self> {
         let last = old.last().ok_or_else(|| io::Error::other("there is nothing to rewrite"))?;
         if old.iter().any(|part| part.sealed_end().is_none()) {
             // Nothing would be found of what it holds.
@@ -221,6 +302,7 @@ impl<'a> Rewrite<'a> {
         batch::start(&mut buffer);
         Ok(Self {
             shared,
+            pace,
             view,
             old,
             windows: windows(view),
@@ -234,47 +316,59 @@ impl<'a> Rewrite<'a> {
             items: 0,
             index: ActiveIndex::default(),
             secret: Secret::new(),
-            began: Instant::now(),
+            unsynced: 0,
+            at_fault: None,
         })
     }
 
     /// Writes what is left of the parts, durably; `None` where that is nothing.
-    fn run(mut self) -> io::Result<Option<Arc<Part>>> {
+    fn run(&mut self) -> io::Result<Option<Arc<Part>>> {
+        let (shared, view, old) = (self.shared, self.view, self.old);
+        // Of a part of which nothing is needed, nothing has to be read, whatever has become of it.
+        let needed: Vec<&Arc<Part>> = old.iter().filter(|part| !is_over(shared, view, part)).collect();
         let mut partitions = BTreeSet::new();
-        for part in self.old {
+        for part in &needed {
             if let Index::Sealed(sidecar) = &*part.index() {
                 partitions.extend(sidecar.runs().map(|(partition, _)| partition));
             }
         }
         for partition in partitions {
-            for part in self.old {
+            for part in &needed {
                 self.take_run(part, partition)?;
             }
         }
-        for part in self.old {
+        for part in &needed {
             self.take_gone(part)?;
         }
         self.finish()
+    }
+
+    /// Notes which part it is that cannot be read.
+    fn read<T>(&mut self, part: &Part, read: io::Result<T>) -> io::Result<T> {
+        if read.is_err() {
+            self.at_fault = Some(part.name);
+        }
+        read
     }
 
     /// Takes over what is needed of a partition's events in a part.
     fn take_run(&mut self, part: &Part, partition: PartitionRef) -> io::Result<()> {
         let mut next = 0;
         loop {
-            let places = part.places(partition, next, PLACES)?;
+            let places = self.read(part, part.places(partition, next, PLACES))?;
             let Some(last) = places.last() else { return Ok(()) };
             next = last.offset + 1;
-            for Place { offset, at } in places {
+            for EventAt { offset, at } in places {
                 let is_kept =
                     self.windows.contains_key(&partition.topic) && self.view.is_kept(partition, offset);
-                let item = part.item(at)?;
+                let item = self.read(part, part.item(at))?;
+                self.pace.spend(item.len() as u64)?;
                 if is_kept {
                     self.keep(&item)?;
                 } else {
                     self.remember(&item)?;
                 }
             }
-            self.give_way()?;
         }
     }
 
@@ -282,14 +376,15 @@ impl<'a> Rewrite<'a> {
     fn take_gone(&mut self, part: &Part) -> io::Result<()> {
         let entries = match &*part.index() {
             Index::Sealed(sidecar) if part.name.rewrite > 0 => {
-                let [ids, _] = sidecar.all_entries()?;
+                let [ids, _] = self.read(part, sidecar.all_entries())?;
                 ids
             }
             _ => return Ok(()),
         };
         let places: BTreeSet<u32> = entries.into_iter().map(|(_, at)| at).collect();
         for at in places {
-            let item = part.item(at)?;
+            let item = self.read(part, part.item(at))?;
+            self.pace.spend(item.len() as u64)?;
             if item[8] != EVENT {
                 self.remember(&item)?;
             }
@@ -367,6 +462,13 @@ impl<'a> Rewrite<'a> {
             }
         };
         file.write_at(&self.buffer, u64::from(self.end))?;
+        self.unsynced += self.buffer.len();
+        if self.unsynced >= SYNC_BYTES {
+            // Flushes of the journal would wait for all of it.
+            file.sync()?;
+            self.unsynced = 0;
+        }
+        self.pace.spend(self.buffer.len() as u64)?;
         self.end = head.end().ok_or_else(|| io::Error::other("the rewritten part would be too long"))?.at;
         batch::start(&mut self.buffer);
         debug_assert_eq!(self.buffer.len(), BATCH_HEAD);
@@ -374,21 +476,7 @@ impl<'a> Rewrite<'a> {
         Ok(())
     }
 
-    /// Leaves the disk and the processor to others most of the time.
-    fn give_way(&mut self) -> io::Result<()> {
-        if self.shared.closing.load(Ordering::Relaxed) {
-            return Err(io::Error::from(io::ErrorKind::Interrupted));
-        }
-        let worked = self.began.elapsed();
-        if worked > Duration::from_millis(10) {
-            // What others publish meanwhile must not become much slower for what nobody waits for.
-            std::thread::sleep(2 * worked);
-            self.began = Instant::now();
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> io::Result<Option<Arc<Part>>> {
+    fn finish(&mut self) -> io::Result<Option<Arc<Part>>> {
         self.write_batch()?;
         let Some(file) = self.file.take() else { return Ok(None) };
         let (disk, dir) = (&self.shared.cleaning_disk, &self.shared.options.dir);
@@ -403,6 +491,7 @@ impl<'a> Rewrite<'a> {
         let index = index_path(dir, self.name);
         sidecar::write(disk, &index, &self.index, facts)?;
         let sidecar = Sidecar::open(disk.open_to_read(&index)?, self.name)?;
+        self.pace.spend(sidecar.file().pages() * crate::paged::PAGE as u64)?;
         file.let_go();
         Ok(Some(Arc::new(Part::sealed(self.name, file, sidecar))))
     }

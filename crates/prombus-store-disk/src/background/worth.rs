@@ -1,5 +1,6 @@
 //! Which parts of the journal are worth being rewritten or dropped, by what is known of them without reading them.
 
+use crate::background::failures::Failures;
 use crate::journal::part::{Index, Part};
 use crate::journal::position::PartitionRef;
 use crate::shared::Shared;
@@ -102,9 +103,27 @@ pub fn live(group: &[Worth]) -> u64 {
     group.iter().map(|worth| worth.live).sum()
 }
 
-/// Neighbours that are worth being rewritten as one part each, of which so much is left; or a single one, whatever is left
-/// of it. Only parts before the last checkpoint are.
-pub fn worth_it(shared: &Shared, view: &View, most_live: u64) -> Vec<Vec<Worth>> {
+/// Whether nothing of a part is needed, not even the ids of its events.
+pub fn is_over(shared: &Shared, view: &View, part: &Arc<Part>) -> bool {
+    worth(shared, view, part).is_over
+}
+
+/// What is looked for, and where.
+pub struct Search<'a> {
+    /// The store.
+    pub shared: &'a Shared,
+    /// Its state.
+    pub view: &'a View,
+    /// Parts to be left alone.
+    pub failures: &'a Failures,
+    /// How much may be left of neighbours that become one part, in bytes.
+    pub most_live: u64,
+}
+
+/// Neighbours that are worth being rewritten as one part each; or a single one, whatever is left of it. Only parts before
+/// the last checkpoint are.
+pub fn worth_it(search: Search<'_>) -> Vec<Vec<Worth>> {
+    let Search { shared, view, failures, most_live } = search;
     if !shared.options.reclaims {
         return Vec::new();
     }
@@ -119,7 +138,8 @@ pub fn worth_it(shared: &Shared, view: &View, most_live: u64) -> Vec<Vec<Worth>>
     worths.push(None);
     let (mut groups, mut group) = (Vec::new(), Vec::new());
     for worth in worths {
-        let worth = worth.filter(|worth| worth.is_mostly_dead() || worth.is_small(part_bytes));
+        let is_worth_it = |worth: &Worth| worth.is_mostly_dead() || worth.is_small(part_bytes);
+        let worth = worth.filter(|worth| is_worth_it(worth) && !failures.is_paused(worth.part.name));
         if worth.as_ref().is_none_or(|worth| live(&group) + worth.live > most_live) {
             groups.push(std::mem::take(&mut group));
         }

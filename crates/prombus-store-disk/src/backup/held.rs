@@ -1,4 +1,8 @@
 //! The files of an open store as of one commit, held for whoever copies them.
+//!
+//! The commit is flushed, and the checkpoint is the newest at that moment: what it lacks is in parts that are as they were
+//! written, so these files open like those of a hub that was stopped. All of them are open, so neither the writer nor anyone
+//! who replaces or deletes them waits for the copy.
 
 use crate::backup::mark::mark_of;
 use crate::disk::{DiskFile, read_exact};

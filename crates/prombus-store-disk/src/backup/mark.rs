@@ -1,7 +1,8 @@
 //! Marks: whether two files are the same, without reading all of them.
 //!
-//! Files of a store are only ever appended to, and hold random ids, times and checksums everywhere; those of two hubs, or of
-//! one that was restored and has gone another way since, differ wherever one looks, or in their lengths.
+//! Parts of the journal are only ever appended to, and hold random ids, times and checksums everywhere; those of two hubs, or
+//! of one that was restored and has gone another way since, differ wherever one looks, or in their lengths. Other files may
+//! differ in a single row, so they have a random id at their start.
 
 use crate::disk::{DiskFile, read_exact};
 use prombus_core::Mark;

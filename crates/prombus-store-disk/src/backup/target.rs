@@ -1,4 +1,8 @@
 //! The folder that a backup is made into.
+//!
+//! A file that the manifest lists is never changed: new ones come in beside it under the name of the next generation, and are
+//! durable before the next manifest is. That manifest is the one step from the old backup to the new one, so at every moment
+//! the folder is one of them, as a whole.
 
 use crate::backup::manifest::{Listed, Manifest, name_in};
 use crate::backup::settle::{Next, settle};

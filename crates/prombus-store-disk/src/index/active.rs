@@ -4,7 +4,7 @@
 //! its events again in reverse order, and so does a batch that cannot be written.
 
 use crate::index::lookup::{LookupKey, id_hash};
-use crate::journal::part::Place;
+use crate::journal::part::EventAt;
 use crate::journal::position::PartitionRef;
 use crate::journal::record::EventHead;
 use hashbrown::HashMap;
@@ -133,13 +133,13 @@ impl Run {
     }
 
     /// At most `limit` events from offset `from`.
-    pub fn places(&self, from: u64, limit: u64) -> Vec<Place> {
+    pub fn places(&self, from: u64, limit: u64) -> Vec<EventAt> {
         let start = match &self.sparse {
             None => (from.saturating_sub(self.first) as usize).min(self.ats.len()),
             Some(offsets) => offsets.partition_point(|offset| *offset < from),
         };
         let end = start.saturating_add(limit as usize).min(self.ats.len());
-        (start..end).map(|n| Place { offset: self.offset(n), at: self.ats[n] }).collect()
+        (start..end).map(|n| EventAt { offset: self.offset(n), at: self.ats[n] }).collect()
     }
 
     fn push(&mut self, head: &EventHead, at: u32) {
@@ -213,9 +213,21 @@ pub struct ActiveIndex {
     pending: Vec<Pending>,
     /// What the events take.
     event_bytes: u64,
+    /// Whether a change beside the events may name keys.
+    names_keys: bool,
 }
 
 impl ActiveIndex {
+    /// Notes that a change is in the part that may name keys. It stays so where the change is taken back.
+    pub fn note_keys(&mut self) {
+        self.names_keys = true;
+    }
+
+    /// Whether a change beside the events may name keys.
+    pub fn names_keys(&self) -> bool {
+        self.names_keys
+    }
+
     /// Adds an event.
     pub fn push(&mut self, entry: Entry) {
         let Entry { head, key_hash, at, bytes } = entry;

@@ -7,7 +7,7 @@ use crate::disk::{Disk, DiskFile, folder_of};
 use crate::index::active::ActiveIndex;
 use crate::index::bloom::Bloom;
 use crate::index::lookup::LookupKey;
-use crate::journal::part::{PartName, Place};
+use crate::journal::part::{EventAt, PartName};
 use crate::journal::position::PartitionRef;
 use crate::paged::{PagedFile, PagedWriter, damaged};
 use hashbrown::HashMap;
@@ -33,6 +33,11 @@ const RUN: usize = 64;
 const DENSE_RUN: usize = 48;
 /// Where a header says which rewrite of its part it is of.
 const REWRITE_AT: usize = 28 + 16 * 7;
+
+/// Where a header says whether changes in its part may name keys.
+const NAMES_AT: usize = REWRITE_AT + 12;
+/// What it says where they do not.
+const NAMES_NO_KEYS: u8 = 1;
 
 /// The position of a section of the file, in content bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,6 +82,8 @@ pub struct Sidecar {
     pub last_recorded_ts: u64,
     /// What its events take. Early indexes do not know it, and take the whole part for events.
     pub event_bytes: u64,
+    /// Whether changes in the part may name keys. Early indexes do not know it.
+    pub names_keys: bool,
 }
 
 /// What is known of a part beside its events.
@@ -110,6 +117,7 @@ pub fn write(disk: &dyn Disk, path: &Path, index: &ActiveIndex, facts: PartFacts
     }
     header.extend_from_slice(&facts.name.rewrite.to_le_bytes());
     header.extend_from_slice(&index.event_bytes().to_le_bytes());
+    header.push(if index.names_keys() { 0 } else { NAMES_NO_KEYS });
     out.finish(&header)?;
     disk.rename(&tmp, path)?;
     disk.sync_dir(folder_of(path))
@@ -195,7 +203,8 @@ impl Sidecar {
         let keys = HashIndex::open(&file, &sections[4..7])?;
         let part_end = u32_at(16);
         let event_bytes = if version == DENSE { u64::from(part_end) } else { u64_at(REWRITE_AT + 4) };
-        Ok(Self { runs, ids, keys, part_end, last_recorded_ts: u64_at(20), event_bytes, file })
+        let (last_recorded_ts, names_keys) = (u64_at(20), header[NAMES_AT] != NAMES_NO_KEYS);
+        Ok(Self { runs, ids, keys, part_end, last_recorded_ts, event_bytes, names_keys, file })
     }
 
     /// The events of a partition, if there are any.
@@ -209,17 +218,17 @@ impl Sidecar {
     }
 
     /// Where at most `limit` events of a run lie, from offset `from`.
-    pub fn places(&self, run: &SealedRun, from: u64, limit: u64) -> io::Result<Vec<Place>> {
+    pub fn places(&self, run: &SealedRun, from: u64, limit: u64) -> io::Result<Vec<EventAt>> {
         let start = self.nth_from(run, from)?;
         let len = limit.min(run.count - start);
         let bytes = self.file.read(run.places + 4 * start, 4 * len as usize)?;
         let ats = bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap_or_default()));
         if run.offsets == 0 {
-            return Ok((run.first + start..).zip(ats).map(|(offset, at)| Place { offset, at }).collect());
+            return Ok((run.first + start..).zip(ats).map(|(offset, at)| EventAt { offset, at }).collect());
         }
         let offsets = self.file.read(run.offsets + 8 * start, 8 * len as usize)?;
         let offsets = offsets.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().unwrap_or_default()));
-        Ok(offsets.zip(ats).map(|(offset, at)| Place { offset, at }).collect())
+        Ok(offsets.zip(ats).map(|(offset, at)| EventAt { offset, at }).collect())
     }
 
     /// How many events of a run lie before offset `from`.
@@ -484,7 +493,7 @@ mod tests {
             let last = run.count - 1;
             assert_eq!(
                 sidecar.places(&run, run.first + last, 1).unwrap(),
-                [Place { offset: run.first + last, at: last as u32 * 300 }]
+                [EventAt { offset: run.first + last, at: last as u32 * 300 }]
             );
             assert!(sidecar.run(PartitionRef { topic: 2, partition: 0 }).is_none());
         }

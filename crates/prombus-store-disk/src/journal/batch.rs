@@ -119,7 +119,8 @@ pub fn parse(bytes: &[u8], pos: Pos, secret: Option<Secret>) -> Option<(BatchHea
     Some((head, &batch[BATCH_HEAD..]))
 }
 
-fn head(bytes: &[u8]) -> Option<BatchHead> {
+/// The head at the start of `bytes`, of which nothing is verified yet.
+pub fn head(bytes: &[u8]) -> Option<BatchHead> {
     let fixed = bytes.get(..BATCH_HEAD)?;
     let u32_at = |at: usize| fixed[at..at + 4].try_into().map(u32::from_le_bytes).ok();
     let u64_at = |at: usize| fixed[at..at + 8].try_into().map(u64::from_le_bytes).ok();

@@ -1,4 +1,8 @@
 //! A part of the journal: a file of batches, and the index of its events.
+//!
+//! The index is in memory while the part is written, and on the disk once it is full; it is in the place of the other only
+//! when it is durable. A hash only locates an event: whoever looks one up compares the event itself. A part that was
+//! replaced is there for as long as somebody holds it.
 
 use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
 use crate::index::active::ActiveIndex;
@@ -116,6 +120,12 @@ pub fn index_path(dir: &Path, part: PartName) -> PathBuf {
     part_path(dir, part).with_extension("index")
 }
 
+/// Removes the files of a part, if they are there: its index first, so that none is ever left without its part.
+pub fn remove(disk: &dyn Disk, dir: &Path, part: PartName) -> io::Result<()> {
+    remove_if_there(disk, &index_path(dir, part))?;
+    remove_if_there(disk, &part_path(dir, part))
+}
+
 /// The part whose file has that name.
 pub fn part_of(name: &str) -> Option<PartName> {
     PartName::parse(name.strip_suffix(".part")?)
@@ -177,7 +187,7 @@ pub enum Index {
 
 /// Where an event of a partition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct EventAt {
     /// Its offset.
     pub offset: u64,
     /// Its position in the part.
@@ -268,6 +278,15 @@ impl Part {
         }
     }
 
+    /// Whether changes in it may name keys that may be forgotten. What was rewritten has nothing but events.
+    pub fn may_name_keys(&self) -> bool {
+        self.name.rewrite == 0
+            && match &*self.index() {
+                Index::Active(index) => index.read().names_keys(),
+                Index::Sealed(sidecar) => sidecar.names_keys,
+            }
+    }
+
     /// The disk space used by the part and its index.
     pub fn disk_bytes(&self) -> u64 {
         match &*self.index() {
@@ -306,7 +325,7 @@ impl Part {
     }
 
     /// Where the events of a partition are, from offset `from`, at most `limit` of them.
-    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<Place>> {
+    pub fn places(&self, partition: PartitionRef, from: u64, limit: u64) -> io::Result<Vec<EventAt>> {
         match &*self.index() {
             Index::Active(index) => {
                 Ok(index.read().run(partition).map_or(Vec::new(), |run| run.places(from, limit)))

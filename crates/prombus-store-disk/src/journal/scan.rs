@@ -29,6 +29,46 @@ pub struct Batch<'a> {
     pub items: &'a [u8],
 }
 
+/// Reads a part one batch at a time, for whoever must not hold more of it in memory.
+pub struct BatchReader<'a> {
+    file: &'a dyn DiskFile,
+    head: PartHead,
+    len: u64,
+    at: u32,
+    buffer: Vec<u8>,
+}
+
+impl<'a> BatchReader<'a> {
+    /// A reader of a part; nothing where its head is not that of this part.
+    pub fn new(file: &'a dyn DiskFile, name: PartName) -> io::Result<Option<Self>> {
+        let (at, len) = (PART_HEAD as u32, file.len()?);
+        let head = PartBytes::read_head(file, name)?;
+        Ok(head.map(|head| Self { file, head, len, at, buffer: Vec::new() }))
+    }
+
+    /// Where the next batch starts.
+    pub fn at(&self) -> u32 {
+        self.at
+    }
+
+    /// The next batch, if it is valid.
+    pub fn next_batch(&mut self) -> io::Result<Option<Batch<'_>>> {
+        let pos = Pos { part: self.head.name.number, at: self.at };
+        self.buffer.resize(batch::BATCH_HEAD, 0);
+        let got = self.file.read_at(&mut self.buffer, u64::from(self.at))?;
+        let Some(head) = batch::head(&self.buffer[..got]) else { return Ok(None) };
+        if u64::from(self.at) + u64::from(head.len) > self.len {
+            return Ok(None);
+        }
+        self.buffer.resize(head.len as usize, 0);
+        read_exact(self.file, &mut self.buffer, u64::from(self.at))?;
+        let Some((head, items)) = batch::parse(&self.buffer, pos, self.head.secret) else { return Ok(None) };
+        let (Some(first), Some(end)) = (pos.plus(batch::BATCH_HEAD), head.end()) else { return Ok(None) };
+        self.at = end.at;
+        Ok(Some(Batch { head, items_at: first.at, end: end.at, items }))
+    }
+}
+
 /// What follows the last valid batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
@@ -161,5 +201,67 @@ impl PartBytes {
     fn batch_at(&self, at: usize) -> Option<(BatchHead, &[u8])> {
         let pos = Pos { part: self.name.number, at: 0 }.plus(at)?;
         batch::parse(self.bytes.get(at..)?, pos, self.head?.secret)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Disk, RealDisk};
+    use crate::journal::batch::Secret;
+
+    /// A part with batches of these many items, as the writer writes it.
+    fn part_of(batches: &[u32]) -> Vec<u8> {
+        let (name, secret) = (PartName::written(1), Some(Secret(9)));
+        let mut bytes = PartHead { name, epoch: 1, prev_end: Pos::default(), secret }.encode().to_vec();
+        for items in batches {
+            let mut out = Vec::new();
+            batch::start(&mut out);
+            for _ in 0..*items {
+                crate::journal::record::write_item(&mut out, 7, |out| out.extend_from_slice(b"content"))
+                    .unwrap();
+            }
+            let pos = Pos { part: 1, at: bytes.len() as u32 };
+            let head = BatchHead {
+                len: 0,
+                items: *items,
+                pos,
+                epoch: 1,
+                flushed_to: pos,
+                sequence: 1,
+                recorded_ts: 1,
+            };
+            batch::finish(&mut out, head, secret).unwrap();
+            bytes.extend(out);
+        }
+        bytes
+    }
+
+    #[test]
+    fn batches_are_the_same_one_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("part");
+        let whole = part_of(&[3, 0, 1_000, 1]);
+        let mut found = Vec::new();
+        for (cut, flipped) in [(0, 0), (1, 0), (0, 10_000), (0, 70), (0, 10)] {
+            let mut bytes = whole[..whole.len() - cut].to_vec();
+            if flipped > 0 {
+                bytes[flipped] ^= 1;
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            let file = RealDisk::new().open_to_read(&path).unwrap();
+            let all = PartBytes::read(&*file, PartName::written(1)).unwrap();
+            let expected: Vec<_> =
+                all.batches().map(|batch| (batch.head, batch.end, batch.items.to_vec())).collect();
+            let mut one_by_one = Vec::new();
+            if let Some(mut reader) = BatchReader::new(&*file, PartName::written(1)).unwrap() {
+                while let Some(batch) = reader.next_batch().unwrap() {
+                    one_by_one.push((batch.head, batch.end, batch.items.to_vec()));
+                }
+            }
+            assert_eq!(one_by_one, expected, "cut by {cut}, flipped at {flipped}");
+            found.push(one_by_one.len());
+        }
+        assert_eq!(found, [4, 3, 2, 0, 0]);
     }
 }

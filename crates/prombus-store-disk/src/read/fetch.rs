@@ -1,7 +1,7 @@
 //! Reading events whose positions are known: adjacent ones in one read, others one by one.
 
 use crate::disk::DiskFile;
-use crate::journal::part::{Part, Place};
+use crate::journal::part::{EventAt, Part};
 use crate::journal::position::PartitionRef;
 use crate::journal::record;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub struct Fetch<'a> {
     /// The topic's name.
     pub topic: &'a TopicName,
     /// Where they are.
-    pub places: &'a [Place],
+    pub places: &'a [EventAt],
     /// Stops after about this many bytes of payload, but not before the first event.
     pub max_bytes: usize,
 }
@@ -52,7 +52,7 @@ impl Fetch<'_> {
     }
 
     /// The event at a place, out of `bytes` that start at `start` where it is whole in there.
-    fn event(&self, bytes: &Bytes, start: u32, Place { offset, at }: Place) -> io::Result<Event> {
+    fn event(&self, bytes: &Bytes, start: u32, EventAt { offset, at }: EventAt) -> io::Result<Event> {
         let damaged = || self.part.damaged(at);
         // A part that is shorter than it was ends before the place.
         let skip = (at - start) as usize;
@@ -72,7 +72,7 @@ impl Fetch<'_> {
 }
 
 /// How many of the first places to read together.
-fn group_len(places: &[Place], max_bytes: usize) -> usize {
+fn group_len(places: &[EventAt], max_bytes: usize) -> usize {
     let most = MAX_READ.min(max_bytes.min(MAX_READ as usize) as u32 + TAIL);
     let mut len = 1;
     let gap = |from: usize, to: usize| places[to].at - places[from].at;

@@ -3,7 +3,7 @@
 //! A read view holds its parts, so nothing that it refers to goes away while it is in use.
 
 use crate::index::lookup::{LookupKey, key_hash};
-use crate::journal::part::{Part, Place};
+use crate::journal::part::{EventAt, Part};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
 use crate::read::fetch::Fetch;
@@ -24,6 +24,17 @@ const SEARCH_EVENTS: u64 = 128;
 /// A view, and how events are read from its parts.
 pub struct ReadView(pub Arc<View>);
 
+/// Which parts to look into for a single event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Among {
+    /// The one that is being written, whose index is in memory.
+    Open,
+    /// Those that are full, whose indexes are on the disk.
+    Full,
+    /// All.
+    All,
+}
+
 /// A partition that exists.
 struct PartitionView<'a> {
     topic: &'a TopicState,
@@ -41,7 +52,7 @@ impl PartitionView<'_> {
 
     /// Where a part has the next events of the partition: `wanted` of them at most, and those only that are kept. The
     /// first of `offsets` is one that has an event, so that there are none only where the part has no more.
-    fn places(&self, part: &Part, offsets: Range<u64>, wanted: u64) -> io::Result<Vec<Place>> {
+    fn places(&self, part: &Part, offsets: Range<u64>, wanted: u64) -> io::Result<Vec<EventAt>> {
         let mut places = part.places(self.partition, offsets.start, wanted)?;
         places.retain(|place| {
             place.offset < offsets.end && self.holes.is_none_or(|holes| !holes.contains(Offset(place.offset)))
@@ -49,7 +60,7 @@ impl PartitionView<'_> {
         Ok(places)
     }
 
-    fn fetch<'f>(&'f self, part: &'f Part, places: &'f [Place], max_bytes: usize) -> Fetch<'f> {
+    fn fetch<'f>(&'f self, part: &'f Part, places: &'f [EventAt], max_bytes: usize) -> Fetch<'f> {
         Fetch { part, partition: self.partition, topic: &self.topic.name, places, max_bytes }
     }
 }
@@ -192,17 +203,31 @@ impl ReadView {
         Ok(None)
     }
 
+    fn among(&self, among: Among) -> &[Arc<Part>] {
+        let full = self.parts().len().saturating_sub(1);
+        match among {
+            Among::Open => &self.parts()[full..],
+            Among::Full => &self.parts()[..full],
+            Among::All => self.parts(),
+        }
+    }
+
     /// The event with an id.
-    pub fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
+    pub fn by_id(&self, topic: &TopicRef, id: Uuid, among: Among) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
-        self.newest(LookupKey::id(topic.number.0, id), topic, None, |item| {
+        self.newest(LookupKey::id(topic.number.0, id), topic, (among, None), |item| {
             record::event_head(item).is_some_and(|head| head.id == id)
         })
     }
 
     /// The latest event of a key.
-    pub fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
-        self.newest_of_key(self.topic(topic)?, key, None)
+    pub fn latest_by_key(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        among: Among,
+    ) -> Result<Option<Event>, ReadError> {
+        self.newest_of_key(self.topic(topic)?, key, (among, None))
     }
 
     /// The last event of a key before one of its events.
@@ -214,28 +239,28 @@ impl ReadView {
     ) -> Result<Option<Event>, ReadError> {
         let topic = self.topic(topic)?;
         let before = self.position_of(topic, partition, offset)?;
-        self.newest_of_key(topic, key, Some(before))
+        self.newest_of_key(topic, key, (Among::All, Some(before)))
     }
 
     fn newest_of_key(
         &self,
         topic: &TopicState,
         key: &str,
-        below: Option<Pos>,
+        range: (Among, Option<Pos>),
     ) -> Result<Option<Event>, ReadError> {
         let by = LookupKey::key(topic.number.0, key.as_bytes());
-        self.newest(by, topic, below, |item| record::event_key(item) == Some(key.as_bytes()))
+        self.newest(by, topic, range, |item| record::event_key(item) == Some(key.as_bytes()))
     }
 
     fn newest(
         &self,
         by: LookupKey,
         topic: &TopicState,
-        before: Option<Pos>,
+        (among, before): (Among, Option<Pos>),
         is_it: impl Fn(&[u8]) -> bool,
     ) -> Result<Option<Event>, ReadError> {
         let before = before.unwrap_or(self.0.end);
-        for part in self.parts().iter().rev().filter(|part| part.number() <= before.part) {
+        for part in self.among(among).iter().rev().filter(|part| part.number() <= before.part) {
             let mut below = if part.number() == before.part { before.at } else { u32::MAX };
             while let Some(at) = part.newest(by, below).map_err(failed)? {
                 let item = part.item(at).map_err(failed)?;

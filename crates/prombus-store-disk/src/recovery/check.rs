@@ -1,5 +1,5 @@
-//! `prombus check`: every checksum of every file, every index against the journal, and every checkpoint with its tables
-//! against a replay of the journal. It only reads.
+//! `prombus check`: every checksum of every file, every index against the journal, every checkpoint with its tables against a
+//! replay of the journal, and that every event is there that nobody gave up. It only reads.
 
 use crate::backup::settle::Settled;
 use crate::disk::{Disk, DiskFile, Lock, RealDisk};
@@ -7,15 +7,17 @@ use crate::folder::{FileKind, folders};
 use crate::index::active::ActiveIndex;
 use crate::index::sidecar::Sidecar;
 use crate::journal::part::{PART_HEAD, PartHead, PartName, index_path, part_path};
-use crate::journal::position::Pos;
+use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::scan::{PartBytes, Tail};
 use crate::paged::PagedFile;
-use crate::recovery::compare::is_same;
+use crate::recovery::compare::{Comparison, is_same};
 use crate::recovery::recover::{self, OpenError, at_file, check_format};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint::{self, Checkpoint};
 use crate::state::rows::{self, Table, Tables};
-use crate::state::view::View;
+use crate::state::view::{Span, View};
+use hashbrown::HashMap;
+use prombus_core::{Offset, Offsets};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -110,6 +112,10 @@ struct Check<'a> {
     is_whole: bool,
     /// Whether parts of the journal were rewritten or dropped, so that it does not give the whole state any more.
     is_rewritten: bool,
+    /// Whether checkpoints count the same bytes of events as the journal from where it is applied.
+    counts_bytes: bool,
+    /// The offsets that the parts have, by partition.
+    held: HashMap<PartitionRef, Offsets>,
     /// What is wrong with files that can be made again, as long as it is.
     remakeable: Vec<Problem>,
     report: Report,
@@ -146,7 +152,7 @@ impl<'a> Check<'a> {
             list => list.map_err(at_file(dir))?.into(),
         };
         let (is_whole, remakeable, report) = (true, Vec::new(), Report::default());
-        let is_rewritten = false;
+        let (is_rewritten, counts_bytes, held) = (false, false, HashMap::new());
         Ok(Self {
             disk,
             dir,
@@ -156,6 +162,8 @@ impl<'a> Check<'a> {
             names,
             is_whole,
             is_rewritten,
+            counts_bytes,
+            held,
             remakeable,
             report,
         })
@@ -345,6 +353,7 @@ impl<'a> Check<'a> {
                     || stored.view.rows.tables().disk_bytes() > MAX_REPLAYED_BYTES =>
             {
                 self.checkpoints.pop_front();
+                self.counts_bytes = true;
                 Replay { from: stored.view.end, view: stored.view }
             }
             None if is_rewritten && !self.checkpoints.is_empty() => {
@@ -393,6 +402,61 @@ impl<'a> Check<'a> {
             let applied = Applied { replay: &mut replay, whole, next };
             whole &= self.one_part(name, false, applied)?;
         }
+        if whole {
+            self.kept_events(&replay.view);
+        }
+        self.lone_indexes(&files)
+    }
+
+    fn note_held(&mut self, index: &ActiveIndex) {
+        for run in &index.runs {
+            let held = self.held.entry(run.partition).or_default();
+            for n in 0..run.ats.len() {
+                held.insert(Offset(run.offset(n)));
+            }
+        }
+    }
+
+    /// That every event is in some part that was written and not given up.
+    fn kept_events(&mut self, view: &View) {
+        let mut held = std::mem::take(&mut self.held);
+        for (partition, Span { first, next, .. }) in &view.spans {
+            let (first, next) = (Offset(*first), Offset(*next));
+            let mut told = held.remove(partition).unwrap_or_default();
+            if let Some(holes) = view.holes.get(partition) {
+                told.add_within(holes, first, next);
+            }
+            let missing = next.0.saturating_sub(first.0) - told.count_within(first, next);
+            if missing == 0 {
+                continue;
+            }
+            let topic = view.topics.values().find(|topic| topic.number.0 == partition.topic);
+            let name = topic.map(|topic| topic.name.to_string()).unwrap_or_default();
+            let what = format!(
+                "{missing} events of topic {name}, partition {}, that nobody gave up are in no part; the first has offset {}",
+                partition.partition,
+                told.next_absent(first).0
+            );
+            self.damage(&self.dir.join("journal"), 0, what);
+        }
+    }
+
+    /// Indexes of parts that are not there, and that nothing else misses.
+    fn lone_indexes(&mut self, files: &[PartName]) -> Result<(), OpenError> {
+        let last = files.last().map_or(0, |file| file.number);
+        for name in recover::list_indexes(self.disk, self.dir)? {
+            let path = part_path(self.dir, name);
+            if files.binary_search(&name).is_ok() || self.report.problems.iter().any(|told| told.file == path)
+            {
+                continue;
+            }
+            if name.number > last {
+                self.damage(&path, 0, "it is missing: its index is there");
+            } else {
+                let what = "it is the index of a part that is gone; the next open removes it";
+                self.problem(&index_path(self.dir, name), 0, what);
+            }
+        }
         Ok(())
     }
 
@@ -425,11 +489,14 @@ impl<'a> Check<'a> {
             Some(head) if name == PartName::written(1) && head.prev_end != Pos::default() => {
                 self.damage(&path, 0, "it is the first part, and says that there was one before it");
             }
+            // A folder that was new when parts had secrets has always counted them.
+            Some(head) if name == PartName::written(1) => self.counts_bytes |= head.secret.is_some(),
             Some(_) => {}
         }
         let (index, part_end, good) = self.part(&bytes, &path, applied);
         if good {
             self.sidecar(name, part_end, &index, is_last);
+            self.note_held(&index);
         }
         self.count(file.len().map_err(at_file(&path))?);
         Ok(good)
@@ -550,7 +617,8 @@ impl<'a> Check<'a> {
     fn checkpoint(&mut self, pos: Pos, view: &View) {
         // What keeps it from being read was told already.
         let Some(stored) = self.stored(pos) else { return };
-        if let Ok(false) = is_same(&stored, view) {
+        let comparison = Comparison { stored: &stored, replayed: view, counts_bytes: self.counts_bytes };
+        if let Ok(false) = is_same(comparison) {
             let what = "it does not hold what the journal gives";
             self.remakeable(&checkpoint::path(self.dir, pos), 0, what);
         }
@@ -577,6 +645,10 @@ enum SameIndex {
 fn same_index(sidecar: &Sidecar, index: &ActiveIndex, part_end: u32) -> io::Result<SameIndex> {
     if sidecar.part_end > part_end {
         return Ok(SameIndex::EndsAt(sidecar.part_end));
+    }
+    // What may have been noted of a change that was taken back does no harm.
+    if index.names_keys() && !sidecar.names_keys {
+        return Ok(SameIndex::No);
     }
     if sidecar.part_end < part_end || sidecar.all_entries()? != [index.id_entries(), index.key_entries()] {
         return Ok(SameIndex::No);

@@ -1,4 +1,8 @@
 //! Opening a data folder: the newest checkpoint, then everything in the journal after it.
+//!
+//! A torn tail is cut off, damage is not: what is bad below a point that was flushed ends the open with its place, and
+//! nothing is changed. Only files that nobody can need are removed: `.tmp` files, tables that no checkpoint refers to, and
+//! parts that a commit has replaced. Names that are found are synced before anything is built on them.
 
 use crate::backup::settle;
 use crate::disk::{Disk, DiskFile, Lock, folder_of, is_full, remove_if_there};
@@ -7,7 +11,7 @@ use crate::index::active::ActiveIndex;
 use crate::index::sidecar::{PartFacts, Sidecar};
 use crate::journal::batch::Secret;
 use crate::journal::part::{
-    self, CreateError, Index, PART_HEAD, Part, PartHead, PartName, index_path, part_of, part_path,
+    self, CreateError, Index, PART_HEAD, Part, PartHead, PartName, index_part, index_path, part_of, part_path,
 };
 use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail, Witness};
@@ -285,9 +289,22 @@ fn mark(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
 
 /// The parts whose files are there, in order.
 pub fn list_parts(disk: &dyn Disk, dir: &Path) -> Result<Vec<PartName>, OpenError> {
+    list_journal(disk, dir, part_of)
+}
+
+/// The parts whose indexes are there, in order.
+pub fn list_indexes(disk: &dyn Disk, dir: &Path) -> Result<Vec<PartName>, OpenError> {
+    list_journal(disk, dir, index_part)
+}
+
+fn list_journal(
+    disk: &dyn Disk,
+    dir: &Path,
+    part: fn(&str) -> Option<PartName>,
+) -> Result<Vec<PartName>, OpenError> {
     let folder = dir.join("journal");
     let names = disk.list(&folder).map_err(at_file(&folder))?;
-    let mut parts: Vec<PartName> = names.iter().filter_map(|name| part_of(name)).collect();
+    let mut parts: Vec<PartName> = names.iter().filter_map(|name| part(name)).collect();
     parts.sort_unstable();
     Ok(parts)
 }
@@ -368,7 +385,7 @@ impl<'a> Recovery<'a> {
             Err(error) => {
                 // Without room, the hub still opens as long as memory lasts. Once tried is enough.
                 self.rows_in_memory = usize::MAX;
-                tracing::warn!(%error, "rows stay in memory, because no table can be written");
+                tracing::warn!(%error, "keeping rows in memory: failed to write a table");
                 view.rows.thaw();
             }
         }
@@ -446,6 +463,7 @@ impl<'a> Recovery<'a> {
             }
         }
         self.parts.splice(..0, older);
+        self.remove_lone_indexes()?;
         self.remove_superseded(files)
     }
 
@@ -484,9 +502,23 @@ impl<'a> Recovery<'a> {
     fn remove_superseded(&self, files: &[PartName]) -> Result<(), OpenError> {
         let is_counted_on = |name: &&PartName| self.parts.iter().any(|part| part.name == **name);
         for name in files.iter().filter(|name| !is_counted_on(name)) {
-            for path in [part_path(self.dir, *name), index_path(self.dir, *name)] {
-                remove_if_there(self.disk, &path).map_err(at_file(&path))?;
-            }
+            part::remove(self.disk, self.dir, *name).map_err(at_file(&part_path(self.dir, *name)))?;
+        }
+        Ok(())
+    }
+
+    /// Removes indexes of parts that went without them, as earlier builds may have left them. One of a part behind the
+    /// last one says that parts are missing, because it was written when there was another one behind that.
+    fn remove_lone_indexes(&self) -> Result<(), OpenError> {
+        let indexes = list_indexes(self.disk, self.dir)?;
+        let last = self.parts.last().map_or(0, |part| part.number());
+        if let Some(behind) = indexes.iter().find(|name| name.number > last) {
+            return Err(is_missing(self.dir, *behind));
+        }
+        let is_counted_on = |name: &&PartName| self.parts.iter().any(|part| part.name == **name);
+        for name in indexes.iter().filter(|name| !is_counted_on(name)) {
+            let path = index_path(self.dir, *name);
+            remove_if_there(self.disk, &path).map_err(at_file(&path))?;
         }
         Ok(())
     }

@@ -1,4 +1,7 @@
 //! Replaying the journal: what each batch changed, and where its events are.
+//!
+//! What was committed is not judged again: no limit or rule applies here, only what the journal says. Every item is checked
+//! against its checksum, and the offsets of a partition follow each other; anything else is a bad batch.
 
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::key_hash;
@@ -42,9 +45,14 @@ impl Replay {
                 self.take_event(&rest[..len], at, index, applies).ok_or_else(bad)?;
             } else if kind == GONE {
                 index.push_gone(&record::event_head(&rest[..len]).ok_or_else(bad)?, at);
-            } else if applies {
+            } else {
                 let change = change::parse(kind, content).ok_or_else(bad)?;
-                self.view.apply(change).map_err(BadBatch::Rows)?;
+                if change.may_name_keys() {
+                    index.note_keys();
+                }
+                if applies {
+                    self.view.apply(change).map_err(BadBatch::Rows)?;
+                }
             }
             used += len;
         }

@@ -18,6 +18,10 @@ use prombus_rows::{DOCUMENT, INDEX_PREFIX, IndexStep};
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// A change of a checkpoint tells of the holes among so many offsets: about 2 MiB where they lie at random, and no item may
+/// be longer than [`MAX_ITEM`](crate::journal::record::MAX_ITEM).
+const HOLES_WITHIN: u64 = 1 << 24;
+
 /// What is kept of a partition: `first <= offset < next`, without the holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Span {
@@ -126,6 +130,31 @@ pub enum Change {
     Tables(Vec<u64>),
     /// The counters of a checkpoint.
     Counters(Counters),
+}
+
+impl Change {
+    /// Whether it may hold a key of an event or a document, which may be forgotten.
+    pub fn may_name_keys(&self) -> bool {
+        match self {
+            Self::Document(..)
+            | Self::DocumentGone(..)
+            | Self::Index(_)
+            | Self::Collection(_)
+            | Self::Forget { .. } => true,
+            Self::Topic(_)
+            | Self::TopicGone(_)
+            | Self::Span(..)
+            | Self::Holes(..)
+            | Self::CollectionGone(_)
+            | Self::CollectionSwap(..)
+            | Self::Cursor(..)
+            | Self::CursorGone(_)
+            | Self::Erased(_)
+            | Self::Parts(_)
+            | Self::Tables(_)
+            | Self::Counters(_) => false,
+        }
+    }
 }
 
 /// How far an index of a collection is now. The rows that it got on the way follow from the documents.
@@ -334,7 +363,11 @@ impl View {
         let topics = self.topics.values().map(|topic| Change::Topic((**topic).clone()));
         let spans = self.spans.iter().map(|(partition, span)| Change::Span(*partition, *span));
         // Behind the bounds that they lie within.
-        let holes = self.holes.iter().map(|(partition, holes)| Change::Holes(*partition, (**holes).clone()));
+        let pieces = |(partition, holes): (&PartitionRef, &Arc<Offsets>)| {
+            let partition = *partition;
+            holes.pieces(HOLES_WITHIN).into_iter().map(move |piece| Change::Holes(partition, piece))
+        };
+        let holes = self.holes.iter().flat_map(pieces);
         let collections = self.collections.values().map(|state| Change::Collection((**state).clone()));
         let cursors =
             self.cursors.iter().map(|(key, cursor)| Change::Cursor(key.clone(), (**cursor).clone()));
@@ -379,6 +412,31 @@ mod tests {
         let CollectionState { documents, bytes, revision, .. } = **now;
         let state = CollectionState::new("c".into(), now.number, config);
         Change::Collection(CollectionState { revision: revision + 1, documents, bytes, ..state })
+    }
+
+    /// However many holes a partition has, no item of a checkpoint is too long to be read again.
+    #[test]
+    fn holes_are_told_in_pieces() {
+        const WITHIN: u64 = 1 << 24;
+        let partition = PartitionRef { topic: 1, partition: 0 };
+        let mut view = View::default();
+        let (first, next) = (7, 5 * WITHIN);
+        view.spans.insert(partition, Span { first, next, ..Span::default() });
+        let sparse = (first..next).step_by(1_001).chain([WITHIN - 1, WITHIN, next - 1]);
+        let holes: Offsets = sparse.map(Offset).collect();
+        view.apply(Change::Holes(partition, holes.clone())).unwrap();
+        let mut again = View::default();
+        let mut pieces = 0;
+        for change in view.changes(1) {
+            if let Change::Holes(_, offsets) = &change {
+                let mut within: Vec<u64> = offsets.iter().map(|offset| offset.0 / WITHIN).collect();
+                within.dedup();
+                assert_eq!(within.len(), 1, "a piece goes beyond its offsets");
+                pieces += 1;
+            }
+            again.apply(change).unwrap();
+        }
+        assert_eq!((pieces, &*again.holes[&partition]), (5, &holes));
     }
 
     fn found(view: &View, v: u64) -> Vec<String> {

@@ -82,7 +82,7 @@ impl Writer {
         for Renew { ends_part, answer } in std::mem::take(&mut self.renewals) {
             if ends_part
                 && !self.is_at_start_of_part()
-                && let Err(error) = self.flush_and_roll()
+                && let Err(error) = self.roll_for_cleaning()
             {
                 // Whoever no longer waits does not want to know.
                 let _ = answer.send(Err(error));

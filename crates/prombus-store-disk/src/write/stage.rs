@@ -144,6 +144,9 @@ impl Stage {
     fn log(&mut self, change: &Change) -> Result<(), CommitError> {
         change::write(&mut self.buffer, change)?;
         self.items += 1;
+        if change.may_name_keys() {
+            self.part.with_active(ActiveIndex::note_keys);
+        }
         Ok(())
     }
 

@@ -4,14 +4,15 @@
 //! ones in one batch, flushes once, publishes the new view and answers all of them. Nothing is answered or visible before
 //! that.
 
+mod roll;
+
 use crate::background::builder::Build;
-use crate::background::housekeeper::{Chore, Chores};
+use crate::background::housekeeper::Chores;
 use crate::background::rewriter::Replacement;
 use crate::backup::held::Moment;
 use crate::disk::is_full;
-use crate::index::sidecar::PartFacts;
 use crate::journal::batch::{self, BATCH_HEAD, BatchHead, MAX_BATCH, Secret};
-use crate::journal::part::{self, CreateError, PART_HEAD, Part, PartHead, PartName};
+use crate::journal::part::{PART_HEAD, Part};
 use crate::journal::position::Pos;
 use crate::journal::record::TooLong;
 use crate::journal::scan::PartBytes;
@@ -44,6 +45,8 @@ pub struct Job {
     pub work: Work,
     /// Who waits.
     pub answer: oneshot::Sender<Result<Receipt, CommitError>>,
+    /// Since when.
+    pub since: Instant,
     /// Its share of the queue; there is never more than one step, so that needs none.
     pub permit: Option<OwnedSemaphorePermit>,
 }
@@ -259,20 +262,6 @@ impl Writer {
         self.rest();
     }
 
-    /// Goes on in a part of its own where the last one has no secret. Where none can be made, the old one has to do.
-    fn leave_early_part(&mut self) {
-        if self.secret.is_some() {
-            return;
-        }
-        match self.roll() {
-            Ok(()) => {}
-            Err(CreateError::Surely(error)) => {
-                tracing::warn!(%error, "the last part of an earlier format is gone on with");
-            }
-            Err(CreateError::Perhaps(error)) => self.fail_roll(&error),
-        }
-    }
-
     /// Waits for work, doing meanwhile what is due.
     fn wait(&mut self) -> Option<Job> {
         loop {
@@ -352,8 +341,13 @@ impl Writer {
             next = self.next_now();
         }
         let shown = self.write_and_show(&waiting);
+        // The first of them waited longest.
+        let first = waiting.first().map(|(job, _)| job).filter(|job| matches!(job.work, Work::Commit(_)));
+        if let Some(job) = first {
+            self.shared.waits.note(job.since.elapsed());
+        }
         let mut done = Vec::with_capacity(waiting.len());
-        for (Job { work, answer, permit }, result) in waiting {
+        for (Job { work, answer, permit, .. }, result) in waiting {
             let result = match (&shown, result) {
                 (Ok(()), result) => result,
                 // It was refused over what others did in the same batch, which nobody may know; itself it did nothing.
@@ -601,77 +595,6 @@ impl Writer {
             self.begin();
         }
         self.write()
-    }
-
-    /// Continues in a new part; if that cannot be created, refuses what does not fit.
-    fn roll_or_refuse(&mut self) {
-        let Err(error) = self.flush_and_roll() else { return };
-        for Job { work, answer, .. } in self.carried.drain(..) {
-            drop(work);
-            let _ = answer.send(Err(error.clone()));
-        }
-    }
-
-    /// Continues in a new part.
-    pub(crate) fn flush_and_roll(&mut self) -> Result<(), CommitError> {
-        if self.dirty_since.is_some() && !self.flush() {
-            return Err(CommitError::Unavailable(self.shared.failure()));
-        }
-        Err(match self.roll() {
-            Ok(()) => return Ok(()),
-            Err(CreateError::Surely(error)) if is_full(&error) => {
-                self.shared.set_disk_full(true);
-                CommitError::NoRoom
-            }
-            Err(CreateError::Surely(error)) => {
-                CommitError::Unavailable(format!("a new part of the journal cannot be created: {error}"))
-            }
-            Err(CreateError::Perhaps(error)) => {
-                self.fail_roll(&error);
-                CommitError::Unavailable(self.shared.failure())
-            }
-        })
-    }
-
-    /// Whether nothing was written to the part yet.
-    pub(crate) fn is_at_start_of_part(&self) -> bool {
-        self.at() as usize == PART_HEAD
-    }
-
-    fn fail_roll(&self, error: &io::Error) {
-        let failure =
-            format!("it is unknown whether the new part of the journal exists ({error}); restart the hub");
-        self.shared.fail(&failure);
-    }
-
-    fn roll(&mut self) -> Result<(), CreateError> {
-        let prev_end = self.stage.view.end;
-        let name = PartName::written(prev_end.part + 1);
-        let secret = Some(Secret::new());
-        let head = PartHead { name, epoch: self.epoch, prev_end, secret };
-        let reserved = self.shared.options.reserve_step();
-        let file = part::create(&*self.shared.disk, &self.shared.options.dir, head, reserved)?;
-        let facts = PartFacts {
-            name: PartName::written(prev_end.part),
-            end: prev_end.at,
-            last_recorded_ts: self.stage.view.last_recorded_ts,
-        };
-        let next = Arc::new(Part::active(name, file, Default::default()));
-        let full = std::mem::replace(&mut self.part, next);
-        full.ends_at(prev_end.at);
-        self.reserved = reserved;
-        self.secret = secret;
-        self.shared.set_disk_full(false);
-        self.stage.view.end = Pos { part: name.number, at: PART_HEAD as u32 };
-        self.flushed_to = self.stage.view.end;
-        self.covered = true;
-        Arc::make_mut(&mut self.stage.view.parts).push(self.part.clone());
-        self.show();
-        self.begin();
-        self.checkpoint_is_due = true;
-        // Waits where the housekeeper is behind, so that indexes in memory do not pile up.
-        let _ = self.chores.0.send(Chore::Seal { part: full, facts });
-        Ok(())
     }
 }
 

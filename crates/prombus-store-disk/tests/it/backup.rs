@@ -89,7 +89,8 @@ async fn churn(store: &DiskStore, rounds: std::ops::Range<u64>) {
             let topic = name("interval");
             let kept = store.kept(&TopicRef::from(&topic), partition).await.unwrap().bounds;
             let before = Offset(kept.next.0.saturating_sub(3).max(kept.first.0));
-            let trim = ConfigChange::Trim { topic, partition, before, loss: Loss::default() };
+            let trim =
+                ConfigChange::Trim { topic: (&topic).into(), partition, before, loss: Loss::default() };
             store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
         }
     }

@@ -38,6 +38,30 @@ async fn check_finds_a_flipped_bit_in_every_byte() {
     assert!(flips > 10_000, "{flips}");
 }
 
+/// An index is written when the next part is there, so it is all that says that parts are missing behind the last one.
+#[tokio::test]
+async fn an_index_behind_the_last_part_says_that_it_is_missing() {
+    let disk = filled(14).await;
+    let path = |number: usize, kind: &str| Path::new(DIR).join(format!("journal/{number:010}.{kind}"));
+    let parts = (1..).take_while(|number| !disk.bytes(&path(*number, "part")).is_empty()).count();
+    for gone in [path(parts, "part"), path(parts - 1, "part"), path(parts - 2, "index")] {
+        disk.remove(&gone).unwrap();
+    }
+    for (gone, _) in disk.files() {
+        // Without checkpoints, nothing else tells of them.
+        if gone.parent() == Some(&Path::new(DIR).join("state")) {
+            disk.remove(&gone).unwrap();
+        }
+    }
+    let missing = path(parts - 1, "part");
+    match open(&disk) {
+        Err(OpenError::Damaged { file, .. }) => assert_eq!(file, missing),
+        other => panic!("{:?}", other.err()),
+    }
+    assert!(check(&disk).iter().any(|problem| problem.contains(&*missing.to_string_lossy())));
+    assert!(!disk.bytes(&path(parts - 1, "index")).is_empty(), "it is kept");
+}
+
 /// Damage to what was flushed stops the open and says where; what it left alone opens as it was.
 #[tokio::test]
 async fn open_stops_at_damage_and_says_where() {
@@ -325,8 +349,10 @@ async fn a_full_disk_that_takes_no_tables_is_no_damage() {
     let disk = SimDisk::new();
     let options = DiskOptions { part_bytes: 1 << 20, ..options() };
     let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
-    // The journal has room of its own; there is none for anything else.
+    // The journal has room of its own; there is none for anything else, and none that is kept back.
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
+    disk.limit(Some(disk.used()));
+    disk.remove(&Path::new(DIR).join("RESERVE")).unwrap();
     disk.limit(Some(disk.used()));
     let mut done = Vec::new();
     let full = loop {

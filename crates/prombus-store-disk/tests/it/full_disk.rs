@@ -193,20 +193,8 @@ async fn mostly_dead(disk: &SimDisk, room: u64) -> Arc<DiskStore> {
 /// Removes the first events of the topic that has nearly all of them.
 async fn give_up(store: &DiskStore, events: u64) {
     let (partition, loss) = (Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
-    let trim = ConfigChange::Trim { topic: name("other"), partition, before: Offset(events), loss };
+    let trim = ConfigChange::Trim { topic: (&name("other")).into(), partition, before: Offset(events), loss };
     commit(store, Commit { config: vec![trim], ..Commit::default() }).await.unwrap();
-}
-
-/// Waits for what others do.
-async fn comes_true(what: &str, is_true: impl Fn() -> bool) {
-    let comes = async {
-        while !is_true() {
-            // Nobody is told when it is.
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    let came = tokio::time::timeout(std::time::Duration::from_secs(25), comes).await;
-    assert!(came.is_ok(), "in vain: {what}");
 }
 
 async fn room_is_made(disk: &SimDisk, store: Arc<DiskStore>) {
@@ -259,4 +247,61 @@ async fn a_disk_that_is_too_full_to_make_room_says_so() {
     disk.limit(None);
     comes_true("it goes on", || !is_stuck()).await;
     room_is_made(&disk, store).await;
+}
+
+/// A part of which documents take a tenth, on a disk without any room left, and nothing of it is in a checkpoint.
+async fn full_with_documents(disk: &SimDisk) -> (Arc<DiskStore>, u64) {
+    const LARGE_PART: u64 = 2 << 20;
+    // Less than the documents take, so that they have to go into a table.
+    let options = |rows_in_memory| DiskOptions { part_bytes: LARGE_PART, rows_in_memory, ..options() };
+    let open = |rows| DiskStore::open_on(Arc::new(disk.clone()), options(rows)).unwrap();
+    let store = open(usize::MAX);
+    commit(&store, create("other", Durability::Sync)).await.unwrap();
+    for n in 0..40 {
+        let body = Json::parse(format!("{{\"d\":\"{}\"}}", "d".repeat(5_000)).into()).unwrap();
+        let documents = vec![DocumentWrite::new("documents", format!("k-{n}"), WriteOp::Set(body))];
+        commit(&store, Commit { documents, ..Commit::default() }).await.unwrap();
+    }
+    let events = 1_000;
+    for _ in 0..events {
+        publish(&store, 1_000).await.unwrap();
+    }
+    store.close().await;
+    drop(store);
+    // Opened again, so that room is kept back for a journal of this size.
+    let store = open(usize::MAX);
+    store.close().await;
+    drop(store);
+    disk.limit(Some(disk.used()));
+    (open(50_000), events)
+}
+
+/// Documents that changed go into a table before anything of their part can go, also where the disk is full.
+#[tokio::test]
+async fn dead_events_make_room_where_documents_changed_too() {
+    let disk = SimDisk::new();
+    let (store, events) = full_with_documents(&disk).await;
+    let before = disk.used();
+    give_up(&store, events).await;
+    comes_true("space of dead events is given back", || disk.used() < before / 4 * 3).await;
+    publish(&store, 100_000).await.unwrap();
+    assert!(store.document("documents", "k-39").await.unwrap().is_some());
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// A forgotten key is erased on a full disk as long as there is room that is kept back.
+#[tokio::test]
+async fn a_full_disk_does_not_keep_what_was_forgotten() {
+    let disk = SimDisk::new();
+    let (store, events) = full_with_documents(&disk).await;
+    let note = ConfigChange::Forget { topic: (&name("other")).into(), key: "nobody".into() };
+    commit(&store, Commit { config: vec![note], ..Commit::default() }).await.unwrap();
+    give_up(&store, events).await;
+    store.erase().await.unwrap();
+    assert_eq!(disk.holding(b"nobody"), [""; 0].map(std::path::PathBuf::from));
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
 }

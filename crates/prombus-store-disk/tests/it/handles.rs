@@ -95,7 +95,8 @@ async fn many_parts_are_dropped_with_few_handles() {
     disk.limit_handles(Some(LIMIT));
     let options = DiskOptions { part_bytes: 1 << 10, open_files: OPEN, ..options() };
     let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
-    let (topic, partition, loss) = (name("a"), Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
+    let (topic, partition, loss) =
+        ((&name("a")).into(), Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
     let trim = ConfigChange::Trim { topic, partition, before: Offset(PARTS as u64 - 1), loss };
     store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
     let dropped = async {
@@ -159,7 +160,8 @@ async fn files_that_were_removed_are_closed() {
     }
     let parts = || std::fs::read_dir(folder.path().join("journal")).unwrap().count();
     let before = parts();
-    let (topic, partition, loss) = (name("a"), Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
+    let (topic, partition, loss) =
+        ((&name("a")).into(), Partition(0), Loss { bytes: 0, horizon_ts: Some(1) });
     let trim = ConfigChange::Trim { topic, partition, before: Offset(PARTS as u64 / 10 - 1), loss };
     store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
     let closed = async {

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use prombus_core::*;
+use prombus_store_disk::disk::Disk;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
@@ -14,6 +15,8 @@ use uuid::Uuid;
 const ROUNDS: u64 = 12;
 /// How many events a round publishes.
 const EVENTS: u64 = 12;
+/// What a commit of one event takes on disk, at most.
+const MOST_PER_EVENT: u64 = 1024;
 
 fn topic() -> TopicName {
     name("t")
@@ -44,7 +47,9 @@ async fn give_up(store: &DiskStore, round: u64, expected: &Expected) -> Result<V
         _ => expected.keys().copied().filter(|offset| offset % 5 != round % 5).collect(),
     };
     let change = match (round % 4, offsets.last()) {
-        (3, Some(last)) => ConfigChange::Trim { topic, partition, before: Offset(last + 1), loss },
+        (3, Some(last)) => {
+            ConfigChange::Trim { topic: (&topic).into(), partition, before: Offset(last + 1), loss }
+        }
         _ => {
             let offsets = Arc::new(offsets.iter().copied().map(Offset).collect());
             ConfigChange::Discard { topic: (&topic).into(), partition, offsets, loss }
@@ -176,7 +181,7 @@ async fn dead_parts_are_rewritten_and_the_rest_stays() {
     ids_are_recognised(&store, n, "after a restart").await;
     // When everything is given up, almost everything is given back.
     let trim = ConfigChange::Trim {
-        topic: topic(),
+        topic: (&topic()).into(),
         partition: Partition(0),
         before: Offset(u64::MAX),
         loss: Loss::default(),
@@ -184,10 +189,12 @@ async fn dead_parts_are_rewritten_and_the_rest_stays() {
     store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
     let delete = ConfigChange::DeleteTopic { name: topic() };
     store.commit(Arc::new(Commit { config: vec![delete], ..Commit::default() })).await.unwrap();
-    while store.status().extra("dead_bytes") > 0 || disk.used() > before {
+    let mut since = 0;
+    while store.status().extra("dead_bytes") > 0 || disk.used() > before + since * MOST_PER_EVENT {
         // The rewriter works beside, and nobody is told when it is done.
         tokio::time::sleep(Duration::from_millis(1)).await;
         published(&store, [0].into_iter()).await.unwrap();
+        since += 1;
     }
     store.close().await;
     drop(store);
@@ -242,7 +249,7 @@ async fn parts_that_are_dead_as_a_whole_are_dropped_and_not_rewritten() {
         // The hub makes the ids of these, so nothing has to be remembered of them.
         published(&store, (0..EVENTS).map(|i| 3 * (n + i))).await.unwrap();
         n += EVENTS;
-        let (topic, partition) = (topic(), Partition(0));
+        let (topic, partition) = ((&topic()).into(), Partition(0));
         let trim = ConfigChange::Trim { topic, partition, before: Offset(n), loss: Loss::default() };
         store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
         assert!(n < 100_000, "the first part is never dropped");
@@ -251,6 +258,153 @@ async fn parts_that_are_dead_as_a_whole_are_dropped_and_not_rewritten() {
     assert!(status.extra("reclaimed_bytes") > 0);
     assert_eq!((status.extra("rewritten_bytes"), rewritten(&disk)), (0, 0));
     store.close().await;
+}
+
+/// What earlier builds left where they were killed in the middle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_without_its_part_is_told_of_and_removed() {
+    let disk = SimDisk::new();
+    let store = open(&disk).unwrap();
+    let path = std::path::Path::new(DIR).join("journal/0000000001.index");
+    let (mut n, mut index) = (0, Vec::new());
+    while index.is_empty() || !disk.bytes(&path).is_empty() {
+        index = Some(disk.bytes(&path)).filter(|bytes| !bytes.is_empty()).unwrap_or(index);
+        published(&store, n..n + 1).await.unwrap();
+        n += 1;
+        let (topic, partition) = ((&topic()).into(), Partition(0));
+        let trim = ConfigChange::Trim { topic, partition, before: Offset(n), loss: Loss::default() };
+        store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+        assert!(n < 100_000, "the first part is never dropped");
+    }
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+    put(&disk, &path, &index);
+    let problems = check(&disk);
+    assert!(matches!(&problems[..], [one] if one.contains("0000000001.index")), "{problems:?}");
+    open(&disk).unwrap().close().await;
+    assert_eq!(disk.bytes(&path), b"");
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+fn part(number: u32) -> std::path::PathBuf {
+    std::path::Path::new(DIR).join(format!("journal/{number:010}.part"))
+}
+
+fn is_there(disk: &SimDisk, path: &std::path::Path) -> bool {
+    disk.files().iter().any(|(other, _)| other == path)
+}
+
+async fn trim_all(store: &DiskStore) {
+    let (topic, partition) = ((&topic()).into(), Partition(0));
+    let trim = ConfigChange::Trim { topic, partition, before: Offset(u64::MAX), loss: Loss::default() };
+    store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+}
+
+/// A disk with several full parts, with a flipped bit in an event of each of these, and which bits those are.
+async fn with_flipped(numbers: &[u32]) -> (SimDisk, Vec<(std::path::PathBuf, usize)>) {
+    let disk = SimDisk::new();
+    let store = open_keeping(&disk).unwrap();
+    let mut n = 0;
+    while !is_there(&disk, &part(8)) {
+        published(&store, n..n + EVENTS).await.unwrap();
+        n += EVENTS;
+    }
+    store.close().await;
+    let in_event = |number: &u32| {
+        let bytes = disk.bytes(&part(*number));
+        let at = bytes.windows(8).position(|window| window == b"\"commit\"").unwrap();
+        (part(*number), 8 * at)
+    };
+    let flipped: Vec<_> = numbers.iter().map(in_event).collect();
+    flipped.iter().for_each(|(path, bit)| disk.flip(path, *bit));
+    (disk, flipped)
+}
+
+/// One damaged part is no reason for others to stay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_part_keeps_nothing_but_itself() {
+    let (disk, flipped) = with_flipped(&[2]).await;
+    let store = open(&disk).unwrap();
+    trim_all(&store).await;
+    comes_true("other parts go", || [1, 3, 4].iter().all(|number| !is_there(&disk, &part(*number)))).await;
+    assert!(is_there(&disk, &part(2)));
+    let is_stuck = || store.status().extra("reclaiming_stuck") == 1;
+    comes_true("it is told", is_stuck).await;
+    // The medium answers again.
+    flipped.iter().for_each(|(path, bit)| disk.flip(path, *bit));
+    comes_true("it goes as well", || !is_there(&disk, &part(2)) && !is_stuck()).await;
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// What nobody needs is dropped, and not read for that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_part_goes_when_nothing_of_it_is_needed() {
+    let (disk, _) = with_flipped(&[1, 2, 3]).await;
+    let clock = Arc::new(ManualClock::at(1_000_000));
+    let options = DiskOptions { clock: clock.clone(), ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    // No id of that time is recognised any more.
+    clock.advance(TopicConfig::default().dedupe_window_ms + 1);
+    trim_all(&store).await;
+    comes_true("all go", || [1, 2, 3, 4].iter().all(|number| !is_there(&disk, &part(*number)))).await;
+    assert_eq!(store.status().extra("reclaiming_stuck"), 0);
+    store.close().await;
+    drop(store);
+    assert_eq!(check(&disk), [""; 0]);
+}
+
+/// Others who use the disk come first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rewriting_keeps_to_its_budget() {
+    let (disk, _) = with_flipped(&[]).await;
+    let options = DiskOptions { rewrite_bytes_per_s: 10_000, ..options() };
+    let store = DiskStore::open_on(Arc::new(disk.clone()), options).unwrap();
+    let began = std::time::Instant::now();
+    trim_all(&store).await;
+    comes_true("parts go", || [1, 2, 3, 4].iter().all(|number| !is_there(&disk, &part(*number)))).await;
+    assert!(began.elapsed() > Duration::from_millis(500), "{:?}", began.elapsed());
+    store.close().await;
+}
+
+/// Gives up these events of a folder, has its first part rewritten, and closes it.
+async fn rewritten_without(disk: &SimDisk, gone: impl Iterator<Item = u64>) {
+    let store = open(disk).unwrap();
+    let (topic, partition) = ((&topic()).into(), Partition(0));
+    let offsets = Arc::new(gone.map(Offset).collect());
+    let discard = ConfigChange::Discard { topic, partition, offsets, loss: Loss::default() };
+    store.commit(Arc::new(Commit { config: vec![discard], ..Commit::default() })).await.unwrap();
+    comes_true("it is rewritten", || !is_there(disk, &part(1)) && rewritten(disk) > 0).await;
+    store.close().await;
+}
+
+/// Files that fit each other, and lack an event that nobody has given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn check_misses_an_event_that_a_rewrite_lost() {
+    let (disk, _) = with_flipped(&[]).await;
+    let other = disk.copy();
+    other.restart(1);
+    // All of a commit are in one part.
+    rewritten_without(&disk, (0..EVENTS).filter(|offset| ![3, 7].contains(offset))).await;
+    rewritten_without(&other, (0..EVENTS).filter(|offset| *offset != 3)).await;
+    assert_eq!((check(&disk), check(&other)), (Vec::<String>::new(), Vec::new()));
+    let names = |disk: &SimDisk| -> Vec<std::path::PathBuf> {
+        let paths = disk.files().into_iter().map(|(path, _)| path);
+        paths.filter(|path| path.file_stem().unwrap().to_string_lossy().contains("-0000000001")).collect()
+    };
+    let names = (names(&disk), names(&other));
+    assert!(names.0 == names.1 && !names.0.is_empty(), "{names:?}");
+    for path in &names.0 {
+        disk.remove(path).unwrap();
+        put(&disk, path, &other.bytes(path));
+    }
+    let problems = check(&disk);
+    assert!(
+        matches!(&problems[..], [one] if one.contains("1 events of topic t, partition 0") && one.contains("offset 7")),
+        "{problems:?}"
+    );
 }
 
 async fn crash_everywhere(crash: Crash) {
@@ -266,6 +420,7 @@ async fn crash_everywhere(crash: Crash) {
         disk.crash(crash);
         disk.restart(at * 1_000);
         let store = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_indexes_have_parts(&disk, &what);
         let found = all(&store).await;
         let is_gone = |offset: &u64| outcome.giving_up.contains(offset);
         for (offset, n) in &outcome.kept {
@@ -279,6 +434,7 @@ async fn crash_everywhere(crash: Crash) {
         store.close().await;
         drop(store);
         assert_eq!(check(&disk), [""; 0], "{what}");
+        assert_indexes_have_parts(&disk, &what);
     }
 }
 

@@ -59,6 +59,34 @@ fn only_tables_are_gone_over_beside_the_runtime() {
 }
 
 #[test]
+fn only_single_events_of_full_parts_are_looked_up_beside_the_runtime() {
+    runtime().block_on(async {
+        let store = open_keeping(&filled(20).await).unwrap();
+        let topic = TopicRef::from(&name("sync"));
+        let next = store.bounds(&topic, Partition(0)).await.unwrap().next;
+        let at = async |from| {
+            let (topic, partition) = (topic.clone(), Partition(0));
+            let request = ReadRequest { topic, partition, from, limit: 1, max_bytes: 1 << 20 };
+            store.read(request).await.unwrap().events.remove(0)
+        };
+        let (first, last) = (at(Offset(0)).await, at(Offset(next.0 - 1)).await);
+        let (release, busy) = keep_busy();
+        let found = at_once(&mut pin!(store.by_id(&topic, last.id))).await.unwrap().unwrap();
+        assert_eq!(found.as_ref(), Some(&last));
+        let mut by_id = pin!(store.by_id(&topic, first.id));
+        let mut latest = pin!(store.latest_by_key(&topic, "a key"));
+        let mut previous = pin!(store.previous_by_key(&topic, "a key", (Partition(0), last.offset)));
+        assert!(at_once(&mut by_id).await.is_none());
+        assert!(at_once(&mut latest).await.is_none());
+        assert!(at_once(&mut previous).await.is_none());
+        drop(release);
+        assert!(busy.await.unwrap());
+        assert_eq!(by_id.await.unwrap(), Some(first));
+        assert_eq!((latest.await.unwrap(), previous.await.unwrap()), (None, None));
+    });
+}
+
+#[test]
 fn only_full_parts_are_read_beside_the_runtime() {
     runtime().block_on(async {
         let store = open_keeping(&filled(20).await).unwrap();

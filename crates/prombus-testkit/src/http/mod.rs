@@ -193,8 +193,18 @@ fn unsayable() -> CommitError {
 impl HttpLog {
     /// Has the hub do a commit, as far as HTTP has words for it.
     async fn carry_out(&self, commit: &Commit) -> Result<Receipt, CommitError> {
-        let Commit { config, events, event_copies, documents, cursors, limits: _, makes: _, seen: _ } =
-            commit;
+        let Commit {
+            config,
+            events,
+            event_copies,
+            documents,
+            cursors,
+            origin: _,
+            limits: _,
+            makes: _,
+            seen: _,
+            headers_before: _,
+        } = commit;
         if !event_copies.is_empty() || !documents.is_empty() || !cursors.is_empty() {
             return Err(unsayable());
         }

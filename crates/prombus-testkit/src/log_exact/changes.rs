@@ -43,7 +43,7 @@ pub async fn a_topic_that_exists_cannot_be_made(s: Subject) {
 pub async fn a_missing_topic_cannot_be_changed(s: Subject) {
     let name = topic("never-made");
     let trim = ConfigChange::Trim {
-        topic: name.clone(),
+        topic: (&name).into(),
         partition: Partition(0),
         before: Offset(0),
         loss: Loss::default(),
@@ -157,7 +157,7 @@ pub async fn changes_happen_as_a_whole_or_not_at_all(s: Subject) {
     let before = s.topic(&kept).await;
     let new = topic("whole.new");
     let trim = ConfigChange::Trim {
-        topic: kept.clone(),
+        topic: (&kept).into(),
         partition: Partition(0),
         before: Offset(1),
         loss: Loss::default(),

@@ -200,3 +200,22 @@ pub async fn an_id_is_remembered_when_the_clock_steps_back(s: Subject) {
     let answer = s.published_one(&topic, repeated()).await;
     assert_eq!((answer.offset, answer.duplicate), (first.offset, true), "stepping back forgets nothing");
 }
+
+/// What an id was forgotten for while the clock was ahead it is not forgotten for afterwards: its window goes by the clock.
+pub async fn an_id_is_remembered_after_a_clock_that_was_ahead(s: Subject) {
+    let topic = window(&s, "window.ahead").await;
+    let start = s.clock().now_ms();
+    let first = s.published_one(&topic, repeated()).await;
+    s.clock().set(start + 7 * 24 * HOUR);
+    let ahead = s.published_one(&topic, event("2").key("k").id(producer_id(2))).await;
+    s.clock().set(start + WINDOW);
+    for (n, before) in [(1, first), (2, ahead)] {
+        let draft = event(if n == 1 { "1" } else { "2" }).key("k").id(producer_id(n));
+        let answer = s.published_one(&topic, draft).await;
+        assert_eq!((answer.offset, answer.duplicate), (before.offset, true), "id {n}");
+    }
+    let error = s.refused(&topic, [event("3").key("k").id(producer_id(1))]).await;
+    assert_eq!(error, CommitError::IdConflict { index: 0, id: producer_id(1) });
+    s.clock().set(start + WINDOW + 1);
+    assert!(!s.published_one(&topic, repeated()).await.duplicate, "the window is over");
+}

@@ -177,8 +177,8 @@ pub async fn what_is_kept_is_counted(s: Subject) {
     must(s.configure(discard(&pinned, &[0], superseded)).await, "events can be discarded");
     assert_eq!(s.kept(&topic, 0).await, kept(0, &sizes[2..], 70, true));
     let loss = Loss { bytes: sizes[2], horizon_ts: Some(50) };
-    let (topic_name, partition, before) = (topic.clone(), Partition(0), Offset(3));
-    let trim = ConfigChange::Trim { topic: topic_name, partition, before, loss };
+    let (partition, before) = (Partition(0), Offset(3));
+    let trim = ConfigChange::Trim { topic: pinned.clone(), partition, before, loss };
     must(s.configure(trim).await, "a partition can be trimmed");
     assert_eq!(s.kept(&topic, 0).await, kept(3, &sizes[3..], 70, true), "a horizon never falls");
     assert_eq!(must(s.log.bounds(&pinned, partition).await, "bounds").first, before);

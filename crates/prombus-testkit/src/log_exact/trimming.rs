@@ -166,7 +166,7 @@ pub async fn a_trim_comes_before_the_events_of_its_commit(s: Subject) {
     s.published(&topic, (0..3).map(|n| numbered(n).key("k"))).await;
     let events = s.place(&topic, [event("9").key("k")]);
     let trim = ConfigChange::Trim {
-        topic: topic.clone(),
+        topic: (&topic).into(),
         partition: Partition(0),
         before: Offset(u64::MAX),
         loss: Loss::default(),
@@ -183,7 +183,7 @@ pub async fn a_trim_comes_before_the_events_of_its_commit(s: Subject) {
 pub async fn a_trim_is_of_the_topic_that_is_there(s: Subject) {
     let topic = filled(&s, "trimmed.replaced").await;
     let trim = ConfigChange::Trim {
-        topic: topic.clone(),
+        topic: (&topic).into(),
         partition: Partition(0),
         before: Offset(5),
         loss: Loss::default(),
@@ -197,12 +197,26 @@ pub async fn a_trim_is_of_the_topic_that_is_there(s: Subject) {
     s.assert_holds(&topic, 0, &["1", "2", "3"]).await;
 }
 
+/// A trim of a topic that was replaced after it was read leaves the new one alone.
+pub async fn a_trim_of_a_topic_that_was_replaced_trims_nothing(s: Subject) {
+    let topic = filled(&s, "trimmed.other").await;
+    let read = s.topic(&topic).await.pinned();
+    must(s.configure(ConfigChange::DeleteTopic { name: topic.clone() }).await, "a topic can be deleted");
+    s.create(topic.as_str(), partitions(1)).await;
+    s.published(&topic, [event("1"), event("2")]).await;
+    let (partition, before, loss) = (Partition(0), Offset(1), Loss { bytes: 1, horizon_ts: Some(1_000) });
+    let kept = s.kept(&topic, 0).await;
+    must(s.configure(ConfigChange::Trim { topic: read, partition, before, loss }).await, "it is no error");
+    assert_eq!(s.kept(&topic, 0).await, kept);
+    s.assert_holds(&topic, 0, &["1", "2"]).await;
+}
+
 /// An expectation is about what is kept, also where the trim is part of its commit.
 pub async fn an_expectation_is_about_what_is_kept(s: Subject) {
     let topic = s.create("trimmed.expect", partitions(1)).await;
     let receipt = s.published(&topic, (0..3).map(|n| numbered(n).key("k"))).await;
     let trim = |before| ConfigChange::Trim {
-        topic: topic.clone(),
+        topic: (&topic).into(),
         partition: Partition(0),
         before: Offset(before),
         loss: Loss::default(),

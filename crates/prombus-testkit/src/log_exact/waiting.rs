@@ -62,12 +62,15 @@ pub async fn a_waiter_for_a_topic_wakes_for_all_that_happens_to_it(s: Subject) {
     let other = s.create("waking.other", partitions(1)).await;
     let name = build::topic("waking.topic");
     let topic = Watched::Topic(name.clone());
+    let some = Watched::AnyOf(vec![build::topic("waking.unused"), name.clone()]);
     for step in 0..5 {
         // What happened before this has passed.
         let before = commit(&s, &other).await.sequence;
         let mut of_topic = pin!(more_of(&s, &topic, before));
+        let mut of_some = pin!(more_of(&s, &some, before));
         let mut of_topics = pin!(more_of(&s, &Watched::Topics, before));
         assert_eq!(poll_once(of_topic.as_mut()).await, Poll::Pending, "nothing was committed since");
+        assert_eq!(poll_once(of_some.as_mut()).await, Poll::Pending, "nothing was committed since");
         assert_eq!(poll_once(of_topics.as_mut()).await, Poll::Pending, "nothing was committed since");
         match step {
             0 => drop(s.create("waking.topic", partitions(1)).await),
@@ -81,6 +84,7 @@ pub async fn a_waiter_for_a_topic_wakes_for_all_that_happens_to_it(s: Subject) {
             }
         }
         of_topic.await;
+        of_some.await;
         if step != 1 {
             of_topics.await;
         }

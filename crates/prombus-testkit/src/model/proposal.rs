@@ -137,8 +137,7 @@ async fn plan_config(model: &mut Model, reference: &Subject) -> Vec<ConfigChange
 
 fn gives_up(change: &ConfigChange, name: &TopicName) -> bool {
     match change {
-        ConfigChange::Trim { topic, .. } => topic == name,
-        ConfigChange::Discard { topic, .. } => topic.name == *name,
+        ConfigChange::Trim { topic, .. } | ConfigChange::Discard { topic, .. } => topic.name == *name,
         _ => false,
     }
 }
@@ -177,7 +176,7 @@ async fn trim(rng: &mut fastrand::Rng, reference: &Subject, topic: &TopicState) 
         _ => bounds.first.plus(rng.u64(0..=(bounds.next.0 - bounds.first.0) / 3)),
     };
     let loss = loss(rng, &events_of(reference, topic, partition).await, |event| event.offset < before);
-    ConfigChange::Trim { topic: topic.name.clone(), partition, before, loss }
+    ConfigChange::Trim { topic: topic.pinned(), partition, before, loss }
 }
 
 /// Single events, some of which may be gone already, or not be there yet.

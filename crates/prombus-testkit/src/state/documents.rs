@@ -72,6 +72,15 @@ pub async fn integers_stay_exact_or_are_refused(s: Subject) {
     let Some(document) = s.document("c", "d").await else { panic!("it is there") };
     let most = must(document.body.to_value(), "a document is JSON")["most"].as_f64();
     assert_eq!(most, Some(9_223_372_036_854_775_808.0), "with a double it is a double");
+    let refused = refusal(commit(&s, vec![inc("d", r#"{"most":1}"#)]).await);
+    let error = WriteError::InexactSum("most".into());
+    assert_eq!(
+        refused,
+        CommitError::BadWrite { index: 0, key: "d".into(), error },
+        "it would stay what it is"
+    );
+    wrote(&s, vec![set("z", r#"{"n":9007199254740993}"#), inc("z", r#"{"n":-0}"#)]).await;
+    assert_eq!(body(&s, "z").await.as_deref(), Some(r#"{"n":9007199254740993}"#), "-0 is an integer");
 }
 
 /// A document as large as can be.

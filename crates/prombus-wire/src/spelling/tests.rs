@@ -67,7 +67,7 @@ macro_rules! check_all {
             struct Owned(String);
             impl<'de> Deserialize<'de> for Owned {
                 fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                    $type::deserialize(deserializer).map(|it| Self(format!("{it:?}")))
+                    <$type>::deserialize(deserializer).map(|it| Self(format!("{it:?}")))
                 }
             }
             check::<Owned>(stringify!($type), json!($sample));

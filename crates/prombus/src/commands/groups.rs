@@ -1,5 +1,6 @@
 //! `prombus groups`: lists, shows, alters, resets and deletes consumer groups, and skips stuck events.
 
+use super::group_options::ChangedOptions;
 use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
@@ -8,8 +9,8 @@ use crate::say;
 use clap::{Args, Subcommand};
 use futures::{StreamExt, TryStreamExt};
 use prombus_client::{
-    Client, CursorAnswer, CursorPosition, CursorRequest, DryRun, GroupAnswer, GroupChangeRequest,
-    GroupPartition, SkipRequest, Skipped,
+    Client, CursorAnswer, CursorPosition, CursorRequest, DryRun, GroupAnswer, GroupPartition, SkipRequest,
+    Skipped,
 };
 
 /// How many topics to query for their groups at a time.
@@ -49,7 +50,7 @@ enum GroupsCommand {
         #[command(flatten)]
         which: Which,
         #[command(flatten)]
-        change: Change,
+        change: ChangedOptions,
     },
     /// Move a group to another position; its open leases become void
     #[command(after_help = RESET_EXAMPLES)]
@@ -105,50 +106,6 @@ struct Which {
     group: String,
 }
 
-/// The options to change.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
-struct Change {
-    /// How long a lease lasts
-    #[arg(long, value_name = "MS")]
-    ack_timeout_ms: Option<u64>,
-    /// Number of attempts before an event is dead-lettered
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<u32>,
-    /// Delay before the third attempt; it doubles with each further attempt
-    #[arg(long, value_name = "MS")]
-    backoff_ms: Option<u64>,
-    /// Only events that match this CEL expression over `event`
-    #[arg(long, value_name = "CEL")]
-    filter: Option<String>,
-    /// Remove the filter
-    #[arg(long, conflicts_with = "filter")]
-    no_filter: bool,
-    /// Whether to upgrade events to the latest version of their schema
-    #[arg(long, value_name = "true|false", hide_possible_values = true)]
-    normalize: Option<bool>,
-    /// How far the group may run ahead of its oldest unsettled event, in offsets
-    #[arg(long, value_name = "N")]
-    ack_window: Option<u64>,
-    /// How long a member of a partitioned group may be silent before it is removed
-    #[arg(long, value_name = "MS")]
-    member_ttl_ms: Option<u64>,
-}
-
-impl Change {
-    fn request(self) -> GroupChangeRequest {
-        GroupChangeRequest {
-            ack_timeout_ms: self.ack_timeout_ms,
-            max_attempts: self.max_attempts,
-            backoff_ms: self.backoff_ms,
-            filter: if self.no_filter { Some(None) } else { self.filter.map(Some) },
-            normalize: self.normalize,
-            ack_window: self.ack_window,
-            member_ttl_ms: self.member_ttl_ms,
-        }
-    }
-}
-
 /// Where a group is to go.
 #[derive(Debug, Args)]
 struct ResetTarget {
@@ -198,7 +155,7 @@ pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
             GroupsCommand::List { topic: None } => write(&of_all_topics(&client).await?),
             GroupsCommand::Show { which } => show(&client, &which).await,
             GroupsCommand::Alter { which: Which { topic, group }, change } => {
-                write(&[client.alter_group(&topic, &group, &change.request()).await?])
+                write(&[client.alter_group(&topic, &group, &change.0).await?])
             }
             GroupsCommand::Reset { which: Which { topic, group }, place, dry_run } => {
                 let moved = client.set_cursor(&topic, &group, &place.request(dry_run)?).await;

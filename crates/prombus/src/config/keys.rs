@@ -11,10 +11,6 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
-/// Keys that are planned and not supported by this build.
-const LATER: &[(&str, &str)] =
-    &[("store.url", "there is no MongoDB store in this build yet; use store.data or store.memory")];
-
 /// Sections whose tables have user-defined names.
 const NAMED: [&str; 2] = ["topics", "collections"];
 
@@ -202,10 +198,7 @@ impl Known<'_> {
             return Ok(());
         }
         let path = join(self.path, name);
-        let what = match LATER.iter().find(|(later, _)| *later == path) {
-            Some((_, why)) => format!("{path}: {why}"),
-            None => format!("unknown key {path}; the nearest known one is {}", self.nearest(name)),
-        };
+        let what = format!("unknown key {path}; the nearest known one is {}", self.nearest(name));
         Err(Problem::at(self.text, at, what))
     }
 

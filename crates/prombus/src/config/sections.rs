@@ -107,7 +107,7 @@ pub struct Log {
     pub level: Option<String>,
 }
 
-/// Where events are stored: in a folder or in memory.
+/// Where events are stored: in a folder, in memory or in MongoDB.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
@@ -115,8 +115,14 @@ pub struct Store {
     pub data: Option<PathBuf>,
     /// Whether to keep them in memory only.
     pub memory: Option<bool>,
+    /// The database: `mongodb://HOSTS/DATABASE?replicaSet=NAME`.
+    pub url: Option<String>,
+    /// What the names of all collections in the database begin with.
+    pub prefix: Option<String>,
     /// The size of a part of the journal.
     pub part_bytes: Option<u64>,
+    /// How many bytes a second are read and written at most to give space back; 0 means no limit.
+    pub rewrite_bytes_per_s: Option<u64>,
     /// How long to wait between two cleaning passes.
     pub clean_every_ms: Option<u64>,
 }
@@ -179,6 +185,11 @@ impl ConfigFile {
     pub(super) fn validate(&self) -> Result<(), String> {
         if self.store.data.is_some() && self.store.memory == Some(true) {
             return Err("store.data and store.memory cannot be combined: remove one of them".into());
+        }
+        if self.store.url.is_some() && (self.store.data.is_some() || self.store.memory == Some(true)) {
+            return Err(
+                "store.url cannot be combined with store.data or store.memory: keep one of them".into()
+            );
         }
         if self.store.part_bytes.is_some_and(|bytes| !PART_BYTES.contains(&bytes)) {
             let (least, most) = (PART_BYTES.start(), PART_BYTES.end());

@@ -65,6 +65,6 @@ async fn example(address: SocketAddr, sample: bool) {
         Ok::<(), ClientError>(())
     };
     if let Err(error) = run.await {
-        tracing::error!(%error, "the process example cannot run");
+        tracing::error!(%error, "failed to run the process example");
     }
 }

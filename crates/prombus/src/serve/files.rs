@@ -7,6 +7,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// What is open beside connections and the store's share: the listener, the runtime, the folder and its lock, files that
 /// are being written, connections that are turned away.
 const OTHERS: u64 = 48;
+/// The connections to the members of a replica set: the driver has ten to each at most, and a few to watch them by.
+const DATABASE_CONNECTIONS: usize = 64;
 /// A hub takes at least so many connections, even where they leave nothing for others.
 const LEAST_CONNECTIONS: u64 = 8;
 
@@ -16,12 +18,13 @@ pub fn share_files(settings: &mut Settings) {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit on open files cannot be raised");
+        tracing::warn!(%error, "failed to raise the limit on open files");
     }
     let Some(limit) = getrlimit(Resource::Nofile).current else { return };
     let store = match settings.store {
         StoreChoice::Memory => 0,
         StoreChoice::Disk { .. } => share_of(Some(limit)),
+        StoreChoice::MongoDb { .. } => DATABASE_CONNECTIONS,
     };
     let connections = connections_of(limit, store as u64);
     let most = &mut settings.gateway.max_connections;

@@ -54,9 +54,9 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
         ended = &mut front.serving => return Err(stopped_serving(ended)),
     };
     beside.abort();
-    tracing::info!("{signal}: ending");
+    tracing::info!("{signal}: shutting down");
     tokio::select! {
-        () = end(front, &hub) => tracing::info!("ended"),
+        () = end(front, &hub) => tracing::info!("stopped"),
         signal = signals.next() => tracing::warn!("{signal} again: exiting immediately"),
     }
     Ok(())
@@ -66,7 +66,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
 /// With huge pages its first byte would take two megabytes, for each of ten thousand clients that send no more than that.
 fn take_memory_in_small_pages() {
     if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        tracing::warn!(%error, "huge pages cannot be turned off; clients that send little may take much memory");
+        tracing::warn!(%error, "failed to disable huge pages; idle clients may take much memory");
     }
 }
 

@@ -25,6 +25,7 @@ Examples:
   prombus serve --data ./data
   prombus serve --config prombus.toml --listen 127.0.0.1:7171
   prombus serve --store memory --log-format json
+  prombus serve --store 'mongodb://host1,host2,host3/prom?replicaSet=rs0'
   prombus serve --config prombus.toml --listen :7070 --tls-cert hub.pem --tls-key hub.key
 
 Environment variables, which override the configuration file; flags override both:
@@ -45,7 +46,8 @@ pub struct ServeArgs {
     /// Data folder [default: ./data]
     #[arg(long, value_name = "DIR", conflicts_with = "store")]
     data: Option<PathBuf>,
-    /// Store to use instead of a data folder: memory, which loses everything when the hub stops
+    /// Store to use instead of a data folder: memory, which loses everything when the hub stops, or the URL of a database
+    /// on a MongoDB replica set
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
     /// Log format [default: text]

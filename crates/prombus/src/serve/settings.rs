@@ -54,14 +54,29 @@ pub enum StoreChoice {
     /// Nowhere that lasts.
     Memory,
     /// In a folder.
-    Disk { dir: PathBuf, part_bytes: Option<u64> },
+    Disk {
+        /// The folder.
+        dir: PathBuf,
+        /// The size of a part of the journal, unless it is the usual one.
+        part_bytes: Option<u64>,
+        /// How many bytes a second are read and written at most to give space back, unless it is the usual number.
+        rewrite_bytes_per_s: Option<u64>,
+    },
+    /// In a MongoDB database.
+    MongoDb {
+        /// Where the database is, in which one.
+        url: String,
+        /// What the names of all collections begin with.
+        prefix: String,
+    },
 }
 
 impl StoreChoice {
     /// Whether several hubs can use the same store.
     pub fn is_shared(&self) -> bool {
         match self {
-            Self::Memory | Self::Disk { .. } => false,
+            // A database could be shared, but is opened for one hub at a time.
+            Self::Memory | Self::Disk { .. } | Self::MongoDb { .. } => false,
         }
     }
 }
@@ -183,10 +198,11 @@ fn choose_store(
     environment: &Environment,
     file: &ConfigFile,
 ) -> Result<StoreChoice, Failure> {
-    let part_bytes = file.store.part_bytes;
-    let disk = |dir: &Path| StoreChoice::Disk { dir: dir.to_owned(), part_bytes };
+    let (part_bytes, rewrite_bytes_per_s) = (file.store.part_bytes, file.store.rewrite_bytes_per_s);
+    let disk = |dir: &Path| StoreChoice::Disk { dir: dir.to_owned(), part_bytes, rewrite_bytes_per_s };
+    let prefix = file.store.prefix.as_deref().unwrap_or_default();
     if let Some(store) = &flags.store {
-        return named_store("--store", store);
+        return named_store("--store", store, prefix);
     }
     if let Some(dir) = &flags.data {
         return Ok(disk(dir));
@@ -196,9 +212,12 @@ fn choose_store(
             let message = "PROMBUS_STORE and PROMBUS_DATA cannot be combined: unset one of them";
             return Err(Failure::Usage(message.into()));
         }
-        (Some(store), None) => return named_store("PROMBUS_STORE", &store),
+        (Some(store), None) => return named_store("PROMBUS_STORE", &store, prefix),
         (None, Some(dir)) => return Ok(disk(Path::new(&dir))),
         (None, None) => {}
+    }
+    if let Some(url) = &file.store.url {
+        return named_store("store.url", url, prefix);
     }
     match &file.store.data {
         _ if file.store.memory == Some(true) => Ok(StoreChoice::Memory),
@@ -207,15 +226,16 @@ fn choose_store(
     }
 }
 
-fn named_store(from: &str, store: &str) -> Result<StoreChoice, Failure> {
-    let why = match store {
-        "memory" => return Ok(StoreChoice::Memory),
+fn named_store(from: &str, store: &str, prefix: &str) -> Result<StoreChoice, Failure> {
+    match store {
+        "memory" => Ok(StoreChoice::Memory),
         url if url.starts_with("mongodb://") || url.starts_with("mongodb+srv://") => {
-            "this build has no MongoDB store yet".to_owned()
+            Ok(StoreChoice::MongoDb { url: url.to_owned(), prefix: prefix.to_owned() })
         }
-        other => format!("{other:?} is not a store"),
-    };
-    Err(Failure::Usage(format!("{from}: {why}; use memory, or a folder with --data")))
+        other => Err(Failure::Usage(format!(
+            "{from}: {other:?} is not a store; use memory, mongodb://HOSTS/DATABASE, or a folder with --data"
+        ))),
+    }
 }
 
 #[cfg(test)]
@@ -247,7 +267,7 @@ mod tests {
     }
 
     fn disk(dir: &str, part_bytes: Option<u64>) -> StoreChoice {
-        StoreChoice::Disk { dir: dir.into(), part_bytes }
+        StoreChoice::Disk { dir: dir.into(), part_bytes, rewrite_bytes_per_s: None }
     }
 
     #[test]
@@ -313,11 +333,26 @@ mod tests {
 
     #[test]
     fn stores_that_do_not_exist_are_refused() {
-        for (store, why) in [("mongodb://h/db", "no MongoDB store yet"), ("redis", "not a store")] {
-            let flags = ServeArgs { store: Some(store.into()), ..ServeArgs::default() };
-            let message = resolve(flags, NOTHING, "").unwrap_err();
-            assert!(message.contains(why), "{message}");
-        }
+        let flags = ServeArgs { store: Some("redis".into()), ..ServeArgs::default() };
+        let message = resolve(flags, NOTHING, "").unwrap_err();
+        assert!(message.contains("not a store"), "{message}");
+    }
+
+    #[test]
+    fn a_database_can_be_chosen_in_each_way() {
+        let mongodb =
+            |url: &str, prefix: &str| StoreChoice::MongoDb { url: url.into(), prefix: prefix.into() };
+        let file = "[store]\nurl = \"mongodb://f/db\"\nprefix = \"p_\"";
+        assert_eq!(
+            resolve(ServeArgs::default(), NOTHING, file).unwrap().store,
+            mongodb("mongodb://f/db", "p_")
+        );
+        let environment: fn(&str) -> Option<String> =
+            |name| (name == "PROMBUS_STORE").then(|| "mongodb+srv://e/db".into());
+        let settings = resolve(ServeArgs::default(), environment, file).unwrap();
+        assert_eq!(settings.store, mongodb("mongodb+srv://e/db", "p_"));
+        let flags = ServeArgs { store: Some("mongodb://a/db".into()), ..ServeArgs::default() };
+        assert_eq!(resolve(flags, environment, "").unwrap().store, mongodb("mongodb://a/db", ""));
     }
 
     #[test]

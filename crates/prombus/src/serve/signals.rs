@@ -31,6 +31,6 @@ impl Signals {
 /// is taken, for which nobody has to wait for it, the write fails instead, which is the same as a full disk.
 pub fn survive_file_limits() {
     if let Err(error) = signal(SignalKind::from_raw(Number::XFSZ.as_raw())) {
-        tracing::warn!(%error, "a limit on the size of files would end the hub");
+        tracing::warn!(%error, "failed to ignore SIGXFSZ: a file size limit would kill the hub");
     }
 }

@@ -132,7 +132,7 @@ impl Forwarder {
 }
 
 fn unavailable(error: &ClientError) -> Answer {
-    tracing::warn!(%error, "a request could not be forwarded");
+    tracing::warn!(%error, "failed to forward a request");
     let mut answer = refusal(ErrorCode::Unavailable, error.to_string());
     answer.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     answer

@@ -4,25 +4,18 @@ use super::forwarding::Forwarder;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use prombus_server::{StallGuard, accept, end_connections};
+use prombus_server::{GatewayOptions, MAX_READ_BYTES, StallGuard, accept, end_connections};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// The most connections at once; more wait until one ends.
-const MAX_CONNECTIONS: usize = 10_000;
-/// How long a client may take to send the headers of a request, and how long a connection may be idle.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// A client that takes no byte of an answer for so long is abandoned.
-const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Serves until `ended` is done and connections have ended or been given up.
+/// Serves until `ended` is done and connections have ended or been given up, within the limits that a hub has by default.
 pub async fn serve(listener: TcpListener, passing: Arc<Forwarder>, ended: impl Future<Output = ()>) {
+    let limits = Arc::new(GatewayOptions::default());
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
     let mut ended = pin!(ended);
@@ -30,8 +23,9 @@ pub async fn serve(listener: TcpListener, passing: Arc<Forwarder>, ended: impl F
         tokio::select! {
             () = &mut ended => break,
             _ = connections.join_next(), if !connections.is_empty() => {}
-            stream = accept(&listener), if connections.len() < MAX_CONNECTIONS => {
-                connections.spawn(converse(stream, passing.clone(), stopped.clone()));
+            stream = accept(&listener), if connections.len() < limits.max_connections => {
+                let of = (passing.clone(), limits.clone());
+                connections.spawn(converse(stream, of, stopped.clone()));
             }
         }
     }
@@ -40,7 +34,11 @@ pub async fn serve(listener: TcpListener, passing: Arc<Forwarder>, ended: impl F
     end_connections(connections).await;
 }
 
-async fn converse(stream: TcpStream, passing: Arc<Forwarder>, mut stopped: watch::Receiver<bool>) {
+async fn converse(
+    stream: TcpStream,
+    (passing, limits): (Arc<Forwarder>, Arc<GatewayOptions>),
+    mut stopped: watch::Receiver<bool>,
+) {
     // Answers are written whole; waiting to fill a packet would only delay them.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
@@ -49,8 +47,9 @@ async fn converse(stream: TcpStream, passing: Arc<Forwarder>, mut stopped: watch
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .serve_connection(TokioIo::new(StallGuard::new(stream, SEND_TIMEOUT)), service);
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(MAX_READ_BYTES)
+        .serve_connection(TokioIo::new(StallGuard::new(stream, limits.send_timeout)), service);
     let mut serving = pin!(serving);
     let stop = async {
         // That the sender is gone means the same.

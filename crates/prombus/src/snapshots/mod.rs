@@ -81,10 +81,10 @@ async fn serve(args: &SnapshotsArgs, passing: Arc<Forwarder>) -> Result<(), Fail
     tracing::info!(url = %format_args!("http://{address}"), %collection, %hub, "ready");
     let ended = async {
         let signal = signals.next().await;
-        tracing::info!("{signal}: ending");
+        tracing::info!("{signal}: shutting down");
     };
     listen::serve(listener, passing.clone(), ended).await;
-    tracing::info!("ended");
+    tracing::info!("stopped");
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use crate::client_support::{Spot, numbered, quick, soon};
 use crate::common::Hub;
 use prombus_client::{
     Client, ClientError, CollectionOwner, CollectionSettings, Commit, CommitError, ConsumeOptions,
-    GetOptions, Lookup, MinOffset, NewEvent, ProjectionState, PullRequest, SubscribeOptions,
+    GetOptions, GroupOrdering, Lookup, MinOffset, NewEvent, ProjectionState, PullRequest, SubscribeOptions,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -163,7 +163,7 @@ async fn a_commit_over_the_connection_settles_what_it_acks() {
     let live = client.connect_with(quick()).await.unwrap();
     live.publish_batch("orders", &[numbered(0), numbered(1)]).await.unwrap();
     let mut options = SubscribeOptions::earliest().with_max_in_flight(1);
-    options.group.ordering = Some("none".into());
+    options.group.ordering = Some(GroupOrdering::None);
     let mut orders = live.subscribe("orders", "g", options).await.unwrap();
     let first = soon("the first comes", orders.next()).await.unwrap();
     let commit = Commit::new().ack(&first).inc("totals", "all", &json!({"n": 1}));

@@ -3,7 +3,8 @@
 use crate::client_support::{Spot, numbered, numbers_of, quick, soon};
 use crate::common::{Hub, PATIENCE};
 use prombus_client::{
-    Client, ClientError, Delivery, Live, LiveState, NewEvent, PublisherOptions, SubscribeOptions,
+    Client, ClientError, Delivery, GroupOrdering, Live, LiveState, NewEvent, PublisherOptions,
+    SubscribeOptions,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -56,7 +57,7 @@ async fn nacked_events_come_again_and_extended_ones_stay() {
     let (client, live) = connect(&hub).await;
     live.publish_batch("t", &[numbered(0), numbered(1)]).await.unwrap();
     let mut options = SubscribeOptions::earliest();
-    options.group.ordering = Some("none".into());
+    options.group.ordering = Some(GroupOrdering::None);
     options.group.max_attempts = Some(2);
     let mut events = live.subscribe("t", "g", options).await.unwrap();
     let failing = delivered(&mut events).await;
@@ -273,7 +274,7 @@ async fn leases_that_ran_out_are_refused_one_by_one() {
     let (_, live) = connect(&hub).await;
     live.publish_batch("t", &[numbered(0), numbered(1)]).await.unwrap();
     let mut options = SubscribeOptions::earliest();
-    options.group.ordering = Some("none".into());
+    options.group.ordering = Some(GroupOrdering::None);
     options.group.ack_timeout_ms = Some(300);
     let mut events = live.subscribe("t", "g", options).await.unwrap();
     let late = delivered(&mut events).await;

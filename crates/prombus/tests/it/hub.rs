@@ -38,7 +38,7 @@ fn sigterm_and_sigint_end_it_with_0() {
         let mut hub = Hub::start();
         hub.signal(signal);
         assert_eq!(hub.wait().code(), Some(0));
-        hub.wait_for("ended");
+        hub.wait_for("stopped");
     }
 }
 
@@ -110,8 +110,8 @@ fn mistakes_in_the_file_are_named() {
     }
     let stderr = serve("", &["--config", "missing.toml"]).fails_with(2);
     assert!(stderr.contains("missing.toml"), "{stderr}");
-    let stderr = serve("", &["--store", "mongodb://h/db"]).fails_with(2);
-    assert!(stderr.contains("no MongoDB store yet"), "{stderr}");
+    let stderr = serve("", &["--store", "redis://h/db"]).fails_with(2);
+    assert!(stderr.contains("is not a store"), "{stderr}");
 }
 
 #[test]

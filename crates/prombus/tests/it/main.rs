@@ -100,6 +100,7 @@ mod examples_dashboard;
 mod help;
 mod hub;
 mod live;
+mod mongodb;
 mod schema_lint;
 mod snapshots;
 mod tail;

@@ -66,6 +66,26 @@ fn only_requests_for_its_own_hosts_are_answered() {
 }
 
 #[test]
+fn a_head_has_a_limit() {
+    let hub = hub();
+    let snapshots = Snapshots::of(&hub.url, &[]);
+    let address = &snapshots.api.address;
+    let status = |bytes: usize| {
+        let pad = "x".repeat(bytes);
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let head =
+            format!("GET /snap/a HTTP/1.1\r\nhost: {address}\r\nx-pad: {pad}\r\nconnection: close\r\n\r\n");
+        // It may be refused before all of it is sent, and what is on its way then is lost.
+        let _ = stream.write_all(head.as_bytes());
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).map(|()| String::from_utf8_lossy(&answer).into_owned()).ok()
+    };
+    assert_eq!(status(32 << 10).as_deref(), Some("HTTP/1.1 200"));
+    let refused = status(100 << 10);
+    assert!(matches!(refused.as_deref(), None | Some("HTTP/1.1 431")), "{refused:?}");
+}
+
+#[test]
 fn answers_are_those_of_the_hub() {
     let hub = hub();
     let snapshots = Snapshots::of(&hub.url, &[]);

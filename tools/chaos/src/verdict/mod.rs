@@ -2,7 +2,8 @@
 
 use super::draft::Draft;
 use super::evidence::{Evidence, Found, Mark, mark};
-use super::request::{Form, Outcome, Published, Request, Sent};
+use super::request::{Form, Outcome, Position, Request, Sent};
+use prombus_client::Published;
 use std::collections::HashMap;
 
 /// Maximum number of lines that are one commit, however many there are.
@@ -78,13 +79,13 @@ fn placed(
         return Err("an event without an id of its own cannot be a duplicate".to_owned());
     }
     if let Some(known) = request.known {
-        let same = published.duplicate && published.place() == known;
+        let same = published.duplicate && Position::of(published) == known;
         return if same { Ok(()) } else { Err("it repeats an event and was not recognised".to_owned()) };
     }
     let Some(Found { place, id, ts }) = evidence.found.get(&mark(&request.topic.name, &draft.payload)) else {
         return Err("an answered event is gone".to_owned());
     };
-    if (published.place(), published.id, published.ts) != (*place, *id, *ts) {
+    if (Position::of(published), &published.id, published.ts) != (*place, &id.to_string(), *ts) {
         return Err(format!("the event is at {place:?}, with id {id} and ts {ts}"));
     }
     Ok(())

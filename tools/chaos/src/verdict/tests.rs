@@ -3,7 +3,6 @@
 use super::super::ledger::Ledger;
 use super::super::plan::Topic;
 use super::super::reader::Observed;
-use super::super::request::Position;
 use super::*;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -30,7 +29,7 @@ fn sent(request: Request, outcome: Outcome) -> Sent {
 
 fn published(number: u128, offset: u64) -> Published {
     Published {
-        id: id(number),
+        id: id(number).to_string(),
         topic: "t".into(),
         partition: 0,
         offset,

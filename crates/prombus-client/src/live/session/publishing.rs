@@ -2,7 +2,7 @@
 
 use super::{Delayed, Request, RetryState, Session, frames};
 use crate::HubError;
-use crate::live::command::{Appended, Entry, Producer};
+use crate::live::command::{Entry, Producer};
 use crate::live::failure::Failure;
 use crate::live::later::later;
 use prombus_wire::{ErrorCode, HubFrame, PublishedFrame};
@@ -262,11 +262,12 @@ impl Session {
         };
         let odd = || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer has no position"));
         let one = single(frame);
-        let mut several = frame.events.as_deref().map(|events| events.iter().copied());
+        let mut several = frame.events.as_deref().map(<[_]>::iter);
         for entry in publish.entries {
-            let event = several.as_mut().map_or(one, Iterator::next);
-            let appended = event.map(|event| Appended { event, durability: durability.clone() });
-            self.freed.extend(entry.answer(appended.ok_or_else(odd)));
+            let event = several.as_mut().map_or(one.as_ref(), Iterator::next);
+            let published =
+                event.map(|event| PublishedFrame { durability: durability.clone(), ..event.clone() });
+            self.freed.extend(entry.answer(published.ok_or_else(odd)));
         }
     }
 
@@ -376,5 +377,6 @@ fn single(frame: &HubFrame<'_>) -> Option<PublishedFrame> {
         offset: frame.offset?,
         ts: frame.ts?,
         duplicate: frame.duplicate?,
+        durability: Cow::Borrowed(""),
     })
 }

@@ -52,7 +52,7 @@ impl<'a> Compactor<'a> {
         if target.is_none()
             && let Some(change) = make_target(cleaning, source).await?
         {
-            let commit = Commit { config: vec![change], ..Commit::default() };
+            let commit = Commit { config: vec![change], ..Commit::by_hub() };
             cleaning.hub.bus.commit(Arc::new(commit)).await?;
             target = log.topic(name).await?;
         }
@@ -206,7 +206,7 @@ impl<'a> Compactor<'a> {
         let steps = self.series.steps((self.source, &self.target), epoch);
         let cursors = steps.into_iter().chain(fences).collect();
         let counted = Counted { events: batch.records.len() as u64, bytes: batch.bytes as u64 };
-        batch.pass.send(&home, Commit { events: batch.records, cursors, ..Commit::default() }).await?;
+        batch.pass.send(&home, Commit { events: batch.records, cursors, ..Commit::by_hub() }).await?;
         self.series.stepped(epoch);
         self.counted.add(counted);
         Ok(())
@@ -216,6 +216,8 @@ impl<'a> Compactor<'a> {
 /// What makes the snapshot topic, where it is not there. Refuses what the hub would not let a user set.
 async fn make_target(cleaning: &Cleaning, source: &TopicState) -> Result<Option<ConfigChange>, CleanError> {
     let CleaningContext { log, new_topics, .. } = &cleaning.hub;
-    let change = super::make_target(&**log, new_topics, (&source.name, &source.config)).await?;
+    let topics = log.topics().await?;
+    let all = (&topics[..], &**new_topics);
+    let change = super::make_target(&**log, all, (&source.name, &source.config)).await?;
     change.map_err(CleanError::NoSnapshots)
 }

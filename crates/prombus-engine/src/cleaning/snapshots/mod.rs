@@ -99,15 +99,14 @@ pub(crate) async fn holders_of(
     Ok(holders)
 }
 
-/// What makes the snapshot topic of one with these settings, where it is not there. The inner error says why that topic
+/// What makes the snapshot topic of one with these settings, where it is not there among all topics. The inner error says why that topic
 /// cannot be one, wherever the settings came from.
 pub(crate) async fn make_target(
     log: &dyn EventLog,
-    new_topics: &NewTopics,
+    (topics, new_topics): (&[TopicState], &NewTopics),
     (source, config): (&TopicName, &TopicConfig),
 ) -> Result<Result<Option<ConfigChange>, String>, ReadError> {
     let Some(snapshot) = &config.snapshot else { return Ok(Ok(None)) };
-    let topics = log.topics().await?;
     let others = topics.iter().map(|topic| (&topic.name, &topic.config));
     if let Err(why) = check_snapshot((source, config), others) {
         return Ok(Err(why));

@@ -3,6 +3,7 @@
 use super::super::pass::Pace;
 use super::super::{CleanError, Cleaning, Task};
 use super::compactor::PASSES_AT_ONCE;
+use crate::retry::pause;
 use crate::topics::rest_after;
 use prombus_core::{HomesError, ReadError, Sequence, TopicName, Watched};
 use std::collections::HashMap;
@@ -12,8 +13,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long to wait where topics cannot be listed.
-const UNAVAILABLE_PAUSE: Duration = Duration::from_secs(1);
 /// The longest time until somebody looks again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
 
@@ -75,8 +74,8 @@ impl Cleaning {
         let topics = match self.hub.log.topics().await {
             Ok(topics) => topics,
             Err(error) => {
-                tracing::warn!(%error, "topics could not be listed for snapshots: another try follows");
-                return (UNAVAILABLE_PAUSE, Vec::new());
+                tracing::warn!(%error, "failed to list topics for snapshots; will retry");
+                return (pause::UNAVAILABLE, Vec::new());
             }
         };
         let every: HashMap<TopicName, Duration> = topics
@@ -106,7 +105,7 @@ impl Cleaning {
         match self.work(topic, &Task::Snapshot(Pace::Gentle)).await {
             Ok(done) if done.events > 0 => {
                 let (records, bytes) = (done.events, done.bytes);
-                tracing::debug!(%topic, records, bytes, "snapshots of a topic were published");
+                tracing::debug!(%topic, records, bytes, "published snapshots of a topic");
             }
             Ok(_) | Err(CleanError::Closing) => {}
             // It was deleted, or another hub does that.
@@ -115,7 +114,7 @@ impl Cleaning {
                 | CleanError::Home(HomesError::Elsewhere { .. }),
             ) => {}
             Err(error) => {
-                tracing::warn!(%topic, %error, "snapshots of a topic could not be published: another try follows");
+                tracing::warn!(%topic, %error, "failed to publish snapshots of a topic; will retry");
             }
         }
     }

@@ -7,12 +7,10 @@ use crate::groups::chunk::Record;
 use crate::groups::durable::Span;
 use crate::groups::lease::{Lease, LeaseToken, Verb};
 use crate::groups::partition_queue::{Hold, Now};
+use crate::retry::pause;
 use std::cmp::Reverse;
 use std::time::Duration;
 use tokio::time::Instant;
-
-/// How long what nobody waits for waits for room on the disk.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a consumer has said of a delivery, and after how long. It counts once it is durable.
 #[derive(Debug, Clone, Copy)]
@@ -167,7 +165,7 @@ impl State {
         kept.reverse();
         kept.append(&mut self.staged);
         self.staged = kept;
-        self.stall = Some(Stall { version: self.version, until: now.instant + PAUSE });
+        self.stall = Some(Stall { version: self.version, until: now.instant + pause::NO_ROOM });
         (refused, self.decided)
     }
 
@@ -188,7 +186,7 @@ impl State {
         let FinalFailure { lane, offset, generation, resets, before, .. } = dying;
         if self.undo(Undo { lane, offset, generation, resets, before }) {
             self.unburied.push(dying);
-            self.bury_at = Some(now.instant + PAUSE);
+            self.bury_at = Some(now.instant + pause::NO_ROOM);
         }
     }
 

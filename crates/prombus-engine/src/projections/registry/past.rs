@@ -1,6 +1,7 @@
 //! Whose documents have a past: those that a changelog makes of single events.
 
-use super::{COMPILING, MAX_WAIT, Projections};
+use super::super::MAX_WAIT;
+use super::{COMPILING, Projections};
 use crate::projections::batch::Projector;
 use crate::projections::{Plan, ProjectionError};
 use prombus_core::{ReadError, TopicName};

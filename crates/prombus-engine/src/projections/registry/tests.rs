@@ -3,7 +3,8 @@
 use super::*;
 use crate::Store;
 use crate::hub::{Hub, HubOptions};
-use prombus_core::{DocumentWrite, EventLogExt, Json, SystemClock, WriteOp};
+use crate::projections::ProjectionState;
+use prombus_core::{Commit, DocumentWrite, EventLogExt, Json, SystemClock, WriteOp};
 use prombus_store_memory::MemoryStore;
 use serde_json::json;
 

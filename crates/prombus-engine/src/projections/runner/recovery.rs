@@ -93,7 +93,7 @@ impl Runner {
     }
 
     async fn commit_now(&mut self, batch: &mut Batch, ends: &BTreeMap<u32, u64>) -> Result<(), BusError> {
-        let room = self.room_for(batch.made_kib()).await;
+        let room = self.room_for(self.kib_of(batch).await).await;
         let mut commit = Arc::new(self.commit(batch, ends));
         let done = outcome(self.hub.bus.enqueue(&mut commit).await).await;
         if let Some(room) = room {

@@ -4,6 +4,7 @@ use super::compile::{self, Change, Source};
 use super::ops::Upcaster;
 use super::tree::{self, Node, Room};
 use super::{NotRaised, UpcastError};
+use crate::filter::{Allowance, Subject, looked_over};
 use bytes::Bytes;
 use prombus_core::Json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,11 +65,12 @@ impl Chain {
         self.hops.iter().any(|(_, hop)| hop.is_costly())
     }
 
-    /// A payload of version `from` as one of the latest.
+    /// A payload of version `from` as one of the latest. All hops together may cost what one expression may.
     pub fn raise(&self, from: u32, payload: &Json) -> Result<Json, NotRaised> {
         let first = self.hops.partition_point(|(version, _)| *version < from);
         let mut hops = self.hops.get(first..).unwrap_or_default();
         let mut payload = payload.clone();
+        let allowance = Arc::default();
         while let [(version, hop), rest @ ..] = hops {
             let failed = |why| NotRaised { from: *version, why };
             match &hop.0 {
@@ -78,7 +80,7 @@ impl Chain {
                     hops = rest;
                 }
                 Kind::Changes(_) => {
-                    let (raised, rest) = self.change(&payload, hops)?;
+                    let (raised, rest) = self.change(&payload, hops, &allowance)?;
                     (payload, hops) = (raised, rest);
                 }
             }
@@ -98,15 +100,19 @@ impl Chain {
         &self,
         payload: &Json,
         mut hops: &'h [HopFrom],
+        allowance: &Arc<Allowance>,
     ) -> Result<(Json, &'h [HopFrom]), NotRaised> {
-        let mut raising = Raising { payload, tree: None, room: Room(self.most_bytes) };
+        let room = Room { bytes: self.most_bytes, allowance: allowance.clone() };
+        let mut raising = Raising { payload, tree: None, room };
         while let [(from, Hop(Kind::Changes(changes))), rest @ ..] = hops {
             for (n, change) in changes.iter().enumerate() {
                 let failed = |why| NotRaised { from: *from, why: format!("ops[{n}]: {why}") };
                 raising.apply(change).map_err(failed)?;
             }
             let failed = |why| NotRaised { from: *from, why };
-            self.check_size(raising.tree.as_ref().map_or(payload.len(), Node::len)).map_err(failed)?;
+            let bytes = raising.tree.as_ref().map_or(payload.len(), Node::len);
+            self.check_size(bytes).map_err(failed)?;
+            raising.room.charge(looked_over(bytes)).map_err(failed)?;
             hops = rest;
         }
         Ok((raising.text(), hops))
@@ -149,15 +155,14 @@ impl<'a> Raising<'a> {
     fn apply(&mut self, change: &Change) -> Result<(), String> {
         match change {
             Change::Remove(paths) => {
-                let (tree, _) = self.tree();
-                paths.iter().for_each(|path| tree.remove(path.steps()));
-                Ok(())
+                let (tree, room) = self.tree();
+                paths.iter().try_for_each(|path| tree.remove(path.steps(), room))
             }
             Change::Set(sets) => {
                 let values = self.values(sets)?;
                 let (tree, room) = self.tree();
                 for ((path, _), value) in sets.iter().zip(&values) {
-                    let put = value.check_depth(path.steps().len());
+                    let put = value.check_depth(path.steps().len(), room);
                     put.and_then(|()| tree.set(path.steps(), value, room))
                         .map_err(|why| format!("set {path}: {why}"))?;
                 }
@@ -166,15 +171,20 @@ impl<'a> Raising<'a> {
             Change::Rename { each, from, to, place } => {
                 let (tree, room) = self.tree();
                 let depth = each.len() + to.len();
-                let mut rename = |node: &mut Node<'a>| rename(node, (from, to), depth, room);
-                tree.each(each, &mut rename).map_err(|why| format!("rename {place}: {why}"))
+                let mut rename = |node: &mut Node<'a>, room: &mut Room| rename(node, (from, to), depth, room);
+                tree.each(each, room, &mut rename).map_err(|why| format!("rename {place}: {why}"))
             }
         }
     }
 
     /// The values of all that is set, before any of it is.
     fn values(&mut self, sets: &[(super::path::Path, Source)]) -> Result<Vec<Node<'a>>, String> {
-        let mut text = None;
+        let has_formula = sets.iter().any(|(_, source)| matches!(source, Source::Formula(_)));
+        let text = if has_formula { self.text() } else { Json::from_stored(Bytes::new()) };
+        if has_formula {
+            self.room.charge(looked_over(text.len()))?;
+        }
+        let subject = Subject::payload(&text, &self.room.allowance.clone());
         let mut values = Vec::with_capacity(sets.len());
         for (path, source) in sets {
             let failed = |why: String| format!("set {path}: {why}");
@@ -182,11 +192,13 @@ impl<'a> Raising<'a> {
                 Source::Constant(text) => Node::made(text.clone()),
                 Source::Place(names) => {
                     let missing = || failed(format!("payload.{}: no such field", names.join(".")));
-                    self.tree().0.get(names).ok_or_else(missing)?.clone()
+                    let (tree, room) = self.tree();
+                    let value = tree.get(names, room).map_err(failed)?.ok_or_else(missing)?;
+                    room.charge(looked_over(value.len())).map_err(failed)?;
+                    value.clone()
                 }
                 Source::Formula(formula) => {
-                    let text = text.get_or_insert_with(|| self.text());
-                    let value = formula.value_of(text);
+                    let value = formula.value_of(&subject);
                     let value = value.map_err(|why| failed(format!("{}: {why}", formula.source())))?;
                     Node::made(value.to_string().into())
                 }
@@ -205,20 +217,24 @@ fn rename<'a>(
     if let ([way @ .., old], [to_way @ .., new]) = (from, to)
         && way == to_way
     {
-        return node.get(way).map_or(Ok(()), |parent| parent.rename(old, new, room));
+        return match node.get(way, room)? {
+            Some(parent) => parent.rename(old, new, room),
+            None => Ok(()),
+        };
     }
-    let Some(value) = node.take(from) else { return Ok(()) };
-    if node.get(to).is_some() {
+    let Some(value) = node.take(from, room)? else { return Ok(()) };
+    if node.get(to, room)?.is_some() {
         return Err(tree::both(&from.join("."), &to.join(".")));
     }
-    value.check_depth(depth)?;
+    value.check_depth(depth, room)?;
     let steps: Vec<_> = to.iter().cloned().map(super::path::Step::Field).collect();
     node.set(&steps, &value, room)
 }
 
 /// An object with another value of a field, or with one more.
 pub(crate) fn with_field(object: &Json, name: &str, value: &str) -> Json {
-    let mut raising = Raising { payload: object, tree: None, room: Room(usize::MAX) };
+    let room = Room { bytes: usize::MAX, allowance: Arc::default() };
+    let mut raising = Raising { payload: object, tree: None, room };
     let (tree, room) = raising.tree();
     let steps = [super::path::Step::Field(name.to_owned())];
     // What is no object stays what it is.

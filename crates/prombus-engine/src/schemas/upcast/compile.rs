@@ -3,10 +3,11 @@
 use super::UpcastError;
 use super::ops::{Op, Upcaster};
 use super::path::{Path, Step};
-use crate::filter::{self, FilterError, Formula};
+use crate::filter::{self, FilterError, Formula, Subject};
 use bytes::Bytes;
 use bytestring::ByteString;
 use prombus_core::Json;
+use std::sync::Arc;
 
 /// The most operations of an upcaster.
 const MAX_OPS: usize = 200;
@@ -129,7 +130,8 @@ impl Compiler {
             return Ok(Source::Place(path));
         }
         if formula.is_constant() {
-            let value = formula.value_of(&Json::from_stored(Bytes::from_static(b"null")));
+            let null = Json::from_stored(Bytes::from_static(b"null"));
+            let value = formula.value_of(&Subject::payload(&null, &Arc::default()));
             let value = value.map_err(|why| UpcastError::Bad(format!("{place}: {why}")))?;
             return Ok(Source::Constant(value.to_string().into()));
         }

@@ -294,6 +294,34 @@ fn hops_follow_each_other_and_functions_are_hops() {
     assert!(Chain::new(vec![(1, huge)], ROOM).raise(1, &payload("1")).is_err());
 }
 
+#[test]
+fn a_whole_chain_shares_what_it_may_cost() {
+    let chain = |hops: u32, ops: Value| {
+        Chain::new((1..=hops).map(|from| (from, hop(ops.clone()))).collect(), 1 << 30)
+    };
+    let numbers = json!({"n": vec![1; 150]}).to_string();
+    let loops = json!([{"set": {"a": "payload.n.all(a, payload.n.all(b, a <= b))"}}]);
+    assert!(chain(1, loops.clone()).raise(1, &payload(&numbers)).is_ok());
+    let error = chain(100, loops).raise(1, &payload(&numbers)).unwrap_err();
+    assert!(error.from > 1 && error.why.contains("more work"), "{error}");
+    // Nothing that is done to all elements of a long array is free, and neither is a text that is written for each formula.
+    let long = format!("[{}]", vec![r#"{"a":1}"#; 20_000].join(","));
+    let there_and_back = |n: usize| match n % 2 {
+        0 => json!({"rename": ["[].a", "[].b"]}),
+        _ => json!({"rename": ["[].b", "[].a"]}),
+    };
+    let set = |n: usize| json!({"set": {"[].a": n.to_string()}});
+    let removed = |_: usize| json!({"remove": ["[].x"]});
+    let formula = |_: usize| json!({"set": {"[].a": "size(payload) > 1 ? 1 : 2"}});
+    let ops: [&dyn Fn(usize) -> Value; 4] = [&there_and_back, &set, &removed, &formula];
+    for op in ops {
+        let many = |count: usize| json!((0..count).map(op).collect::<Vec<_>>());
+        assert!(chain(1, many(4)).raise(1, &payload(&long)).is_ok(), "{}", op(0));
+        let error = chain(30, many(100)).raise(1, &payload(&long)).unwrap_err();
+        assert!(error.why.contains("more work"), "{}: {error}", op(0));
+    }
+}
+
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -4,10 +4,12 @@
 //! Where a name comes twice, the last one counts, as everywhere; the others go when the name is dealt with.
 
 use super::path::Step;
+use crate::filter::{Allowance, STEP, looked_over};
 use crate::json_walk::Walk;
 use bytestring::ByteString;
 use prombus_core::json::MAX_DEPTH;
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A piece of JSON text.
 #[derive(Debug, Clone)]
@@ -52,14 +54,25 @@ pub struct Member<'a> {
     value: Node<'a>,
 }
 
-/// How much may still be added to a payload.
+/// What may still be done to a payload.
 #[derive(Debug)]
-pub struct Room(pub usize);
+pub struct Room {
+    /// How many bytes may be added to it.
+    pub bytes: usize,
+    /// What all that is done may cost.
+    pub allowance: Arc<Allowance>,
+}
 
 impl Room {
     fn take(&mut self, bytes: usize) -> Result<(), String> {
-        self.0 = self.0.checked_sub(bytes).ok_or_else(|| "it makes the payload too large".to_owned())?;
+        self.bytes =
+            self.bytes.checked_sub(bytes).ok_or_else(|| "it makes the payload too large".to_owned())?;
         Ok(())
+    }
+
+    /// Pays for work.
+    pub fn charge(&self, work: u64) -> Result<(), String> {
+        self.allowance.charge(work).map_err(|spent| spent.told())
     }
 }
 
@@ -98,32 +111,40 @@ impl<'a> Node<'a> {
         Self::Text(Text::Made(text))
     }
 
-    fn object(&mut self) -> Option<&mut Vec<Member<'a>>> {
+    /// Its members, which somebody is going to look at.
+    fn object(&mut self, room: &Room) -> Result<Option<&mut Vec<Member<'a>>>, String> {
+        room.charge(STEP)?;
         if let Self::Text(text) = self {
-            *self = Self::Object(open_object(text)?);
+            room.charge(looked_over(text.as_str().len()))?;
+            let Some(members) = open_object(text) else { return Ok(None) };
+            *self = Self::Object(members);
         }
-        match self {
-            Self::Object(members) => Some(members),
-            _ => None,
-        }
+        let Self::Object(members) = self else { return Ok(None) };
+        room.charge(members.len() as u64)?;
+        Ok(Some(members))
     }
 
-    fn array(&mut self) -> Option<&mut Vec<Self>> {
+    /// Its elements.
+    fn array(&mut self, room: &Room) -> Result<Option<&mut Vec<Self>>, String> {
+        room.charge(STEP)?;
         if let Self::Text(text) = self {
-            *self = Self::Array(open_array(text)?);
+            room.charge(looked_over(text.as_str().len()))?;
+            let Some(items) = open_array(text) else { return Ok(None) };
+            *self = Self::Array(items);
         }
-        match self {
-            Self::Array(items) => Some(items),
-            _ => None,
-        }
+        let Self::Array(items) = self else { return Ok(None) };
+        room.charge(items.len() as u64)?;
+        Ok(Some(items))
     }
 
     /// The value of a field of a field..., if it is there.
-    pub fn get(&mut self, names: &[String]) -> Option<&mut Self> {
-        let [name, rest @ ..] = names else { return Some(self) };
-        let members = self.object()?;
-        let at = find(members, name)?;
-        members.get_mut(at)?.value.get(rest)
+    pub fn get(&mut self, names: &[String], room: &Room) -> Result<Option<&mut Self>, String> {
+        let [name, rest @ ..] = names else { return Ok(Some(self)) };
+        let Some(members) = self.object(room)? else { return Ok(None) };
+        match find(members, name) {
+            Some(at) => members[at].value.get(rest, room),
+            None => Ok(None),
+        }
     }
 
     /// Puts a value at the end of a path, and makes the objects on the way. There is nothing to be done for elements of
@@ -137,15 +158,14 @@ impl<'a> Node<'a> {
             }
             [Step::Each, rest @ ..] => {
                 let kind = self.kind();
-                let items =
-                    self.array().ok_or_else(|| format!("there is {kind} where an array is expected"))?;
+                let expected = || format!("there is {kind} where an array is expected");
+                let items = self.array(room)?.ok_or_else(expected)?;
                 items.iter_mut().try_for_each(|item| item.set(rest, value, room))
             }
             [Step::Field(name), rest @ ..] => {
                 let kind = self.kind();
-                let members = self
-                    .object()
-                    .ok_or_else(|| format!("there is {kind} where an object with {name:?} is expected"))?;
+                let expected = || format!("there is {kind} where an object with {name:?} is expected");
+                let members = self.object(room)?.ok_or_else(expected)?;
                 match find(members, name) {
                     Some(at) => members[at].value.set(rest, value, room),
                     None if rest.contains(&Step::Each) => Ok(()),
@@ -162,44 +182,49 @@ impl<'a> Node<'a> {
     }
 
     /// Removes what is at the end of a path, wherever it is there.
-    pub fn remove(&mut self, steps: &[Step]) {
+    pub fn remove(&mut self, steps: &[Step], room: &Room) -> Result<(), String> {
         match steps {
             [] => {}
             [Step::Each] => {
-                if let Some(items) = self.array() {
+                if let Some(items) = self.array(room)? {
                     items.clear();
                 }
             }
             [Step::Each, rest @ ..] => {
-                self.array().into_iter().flatten().for_each(|item| item.remove(rest));
+                let mut items = self.array(room)?.into_iter().flatten();
+                items.try_for_each(|item| item.remove(rest, room))?;
             }
             [Step::Field(name)] => {
-                if let Some(members) = self.object() {
+                if let Some(members) = self.object(room)? {
                     members.retain(|member| !member.is(name));
                 }
             }
             [Step::Field(name), rest @ ..] => {
-                let members = self.object().into_iter().flatten();
-                members.filter(|member| member.is(name)).for_each(|member| member.value.remove(rest));
+                let members = self.object(room)?.into_iter().flatten();
+                let mut named = members.filter(|member| member.is(name));
+                named.try_for_each(|member| member.value.remove(rest, room))?;
             }
         }
+        Ok(())
     }
 
     /// Goes to every element at the end of `steps`, as far as there are any.
     pub fn each(
         &mut self,
         steps: &[Step],
-        change: &mut impl FnMut(&mut Self) -> Result<(), String>,
+        room: &mut Room,
+        change: &mut impl FnMut(&mut Self, &mut Room) -> Result<(), String>,
     ) -> Result<(), String> {
         match steps {
-            [] => change(self),
+            [] => change(self, room),
             [Step::Each, rest @ ..] => {
-                self.array().into_iter().flatten().try_for_each(|item| item.each(rest, change))
+                let mut items = self.array(room)?.into_iter().flatten();
+                items.try_for_each(|item| item.each(rest, room, change))
             }
             [Step::Field(name), rest @ ..] => {
-                let Some(members) = self.object() else { return Ok(()) };
+                let Some(members) = self.object(room)? else { return Ok(()) };
                 match find(members, name) {
-                    Some(at) => members[at].value.each(rest, change),
+                    Some(at) => members[at].value.each(rest, room, change),
                     None => Ok(()),
                 }
             }
@@ -207,16 +232,16 @@ impl<'a> Node<'a> {
     }
 
     /// Takes a field away from its object.
-    pub fn take(&mut self, names: &[String]) -> Option<Self> {
-        let (last, way) = names.split_last()?;
-        let members = self.get(way)?.object()?;
-        let at = find(members, last)?;
-        Some(members.remove(at).value)
+    pub fn take(&mut self, names: &[String], room: &Room) -> Result<Option<Self>, String> {
+        let Some((last, way)) = names.split_last() else { return Ok(None) };
+        let Some(parent) = self.get(way, room)? else { return Ok(None) };
+        let Some(members) = parent.object(room)? else { return Ok(None) };
+        Ok(find(members, last).map(|at| members.remove(at).value))
     }
 
     /// Gives a field another name, in its place, if there is one of that name.
     pub fn rename(&mut self, from: &str, to: &str, room: &mut Room) -> Result<(), String> {
-        let Some(members) = self.object() else { return Ok(()) };
+        let Some(members) = self.object(room)? else { return Ok(()) };
         let Some(at) = find(members, from) else { return Ok(()) };
         if members.iter().any(|member| member.is(to)) {
             return Err(both(from, to));
@@ -266,7 +291,8 @@ impl<'a> Node<'a> {
     }
 
     /// Refuses a value that would be nested too deep at the end of so many steps.
-    pub fn check_depth(&self, steps: usize) -> Result<(), String> {
+    pub fn check_depth(&self, steps: usize, room: &Room) -> Result<(), String> {
+        room.charge(STEP + looked_over(self.len()))?;
         match self.depth() + steps > MAX_DEPTH {
             true => Err(format!("it makes the payload more than {MAX_DEPTH} deep")),
             false => Ok(()),

@@ -2,12 +2,9 @@
 
 use crate::commits::consumer::*;
 use crate::projections::stage::*;
-use prombus_core::{
-    Appended, Clock, Commit, CommitError, DocumentWrite, Durability, Epoch, EventLogExt, Json, ScanRequest,
-    TopicNumber, WriteOp,
-};
+use prombus_core::{Clock, Commit, CommitError, DocumentWrite, EventLogExt, Json, ScanRequest, WriteOp};
 use prombus_engine::commits::{CommitRefused, CommitRequest};
-use prombus_engine::groups::{LeaseToken, OptionsPatch, Session};
+use prombus_engine::groups::OptionsPatch;
 use serde_json::json;
 
 const DAY_MS: u64 = 24 * 3_600 * 1_000;
@@ -173,66 +170,11 @@ pub async fn a_clock_that_is_set_forgets_no_id(s: Stage) {
     assert!(!s.hub.commit(named("n0", request(&[]))).await.expect("a day has passed").repeated);
 }
 
-/// What early builds kept: the answer alone, under the bare id.
-async fn keep_early(s: &Stage, key: &str, answer: serde_json::Value) {
-    let write = DocumentWrite {
-        ts: s.clock.now_ms(),
-        ..DocumentWrite::new("hub~commits", key, WriteOp::Set(Json::from_value(&answer)))
-    };
+pub async fn an_id_with_which_something_else_is_kept_is_a_conflict(s: Stage) {
+    let other = WriteOp::Set(Json::from_value(&json!({"events": [], "versions": {}})));
+    let write = DocumentWrite { ts: s.clock.now_ms(), ..DocumentWrite::new("hub~commits", "0:y", other) };
     let commit = Commit { documents: vec![write], ..Commit::default() };
     s.log.commit(std::sync::Arc::new(commit)).await.expect("a document");
-}
-
-pub async fn an_id_that_an_earlier_build_kept_is_answered_as_it_was_first(s: Stage) {
-    const ID: &str = "019f1c2f-7d4b-7c5e-8d54-0d7e7d2b7f10";
-    // In the form in which such builds wrote them, which was that of the answer.
-    let event = json!({
-        "durability": "sync", "duplicate": false, "id": ID, "offset": 41,
-        "partition": 0, "topic": "out", "ts": 1_794_924_966_781_u64,
-    });
-    let answer = json!({"events": [event], "versions": {"done": {"all": 7}}});
-    keep_early(&s, "x", answer).await;
-    keep_early(&s, "ack", json!({"events": [], "versions": {}})).await;
-    for caller in [None, Some("somebody".to_owned())] {
-        let again = s.hub.commit(CommitRequest { caller, ..named("x", request(&[])) }).await.expect("known");
-        assert!(again.repeated && again.durability == Durability::Sync);
-        assert_eq!((version(&again, "done", "all"), again.events[0].0.as_str()), (Some(7), "out"));
-        let first: Appended = again.events[0].1;
-        assert_eq!((first.id.to_string().as_str(), first.duplicate), (ID, false));
-        assert_eq!((first.partition.0, first.offset.0, first.ts), (0, 41, 1_794_924_966_781));
-    }
-    // A lease of a run that is over, which nobody could settle now.
-    let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 0 };
-    let acks = vec![LeaseToken { session, number: 2 }];
-    let acked = named("ack", CommitRequest { acks, ..CommitRequest::default() });
-    assert!(s.hub.commit(acked).await.expect("known").repeated);
-    assert_eq!(outcome(&s).await, (0, 0), "nothing was done again");
-    let s = s.restart().await;
-    assert!(s.hub.commit(named("x", request(&[]))).await.expect("known").repeated);
-    s.clock.advance(DAY_MS);
-    assert!(!s.hub.commit(named("x", request(&[]))).await.expect("a day has passed").repeated);
-    assert!(s.hub.commit(named("x", request(&[]))).await.expect("the same one").repeated);
-}
-
-pub async fn an_id_that_an_earlier_build_kept_for_something_else_is_a_conflict(s: Stage) {
-    let event = |topic: &str| json!({"topic": topic});
-    let others = [
-        json!({"events": [], "versions": {"done": {"all": 1}}}),
-        json!({"events": [event("in")], "versions": {"done": {"all": 1}}}),
-        json!({"events": [event("out"), event("out")], "versions": {"done": {"all": 1}}}),
-        json!({"events": [event("out")], "versions": {}}),
-        json!({"events": [event("out")], "versions": {"done": {"some": 1}}}),
-        json!({"events": [event("out")], "versions": {"done": {"all": 1, "some": 1}}}),
-        json!({"something": "else"}),
-    ];
-    for (n, other) in others.into_iter().enumerate() {
-        let id = format!("x{n}");
-        keep_early(&s, &id, other.clone()).await;
-        let refused = s.hub.commit(named(&id, request(&[]))).await;
-        assert!(matches!(refused, Err(CommitRefused::IdConflict(_))), "{other}: {refused:?}");
-    }
-    // The key of a name of this build, in a form that means nothing to it.
-    keep_early(&s, "0:y", json!({"events": [], "versions": {}})).await;
     let refused = s.hub.commit(named("y", request(&[]))).await;
     assert!(matches!(refused, Err(CommitRefused::IdConflict(_))), "{refused:?}");
     assert_eq!(outcome(&s).await, (0, 0));

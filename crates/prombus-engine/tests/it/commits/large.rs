@@ -2,6 +2,7 @@
 
 use crate::commits::consumer::*;
 use crate::projections::stage::*;
+use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, poll};
 use prombus_core::{Commit, CommitError, DocumentWrite, Json, WriteOp};
 use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest};
@@ -93,4 +94,45 @@ pub async fn what_waits_for_room_is_refused_when_the_hub_ends(s: Stage) {
     s.log.release();
     first.await.expect("no panic").expect("what had its place is done");
     assert_eq!(count(&s).await, json!(1));
+}
+
+/// Sends commits of one write each while nothing of them is decided, and gives how many of them are in the log: `least` at least.
+async fn in_the_log_at_once(s: &Stage, least: usize, writes: impl Iterator<Item = DocumentWrite>) -> usize {
+    s.log.hold(|commit| !commit.documents.is_empty());
+    let request = |write| CommitRequest { writes: vec![write], ..CommitRequest::default() };
+    let mut sent: FuturesUnordered<_> = writes.map(|write| s.hub.commit(request(write))).collect();
+    let count = sent.len();
+    assert!(poll!(sent.next()).is_pending());
+    s.log.until_held(least).await;
+    // Whatever else is done by now is done before this is.
+    let t = s.topic("t", 1).await;
+    publish(s, &t, "a", 0..3).await;
+    let in_the_log = s.log.held();
+    s.log.release();
+    let done: Vec<_> = sent.collect().await;
+    assert_eq!(done.iter().filter(|done| done.is_ok()).count(), count, "all of them happen");
+    in_the_log
+}
+
+fn inc() -> DocumentWrite {
+    DocumentWrite::new("docs", "0", WriteOp::Inc(Json::from_value(&json!({"n": 1}))))
+}
+
+pub async fn what_a_commit_under_way_makes_large_is_large_for_those_behind_it(s: Stage) {
+    let large = set("docs", "0", json!({"n": 0, "text": "x".repeat(LARGE)}));
+    let writes = std::iter::once(large).chain(std::iter::repeat_with(inc).take(20));
+    assert_eq!(in_the_log_at_once(&s, 5, writes).await, 5, "as many as there is room for");
+}
+
+pub async fn what_commits_under_way_make_large_together_is_large_for_those_behind_them(s: Stage) {
+    let merge = |n: usize| {
+        let patch = json!({(n.to_string()): "x".repeat(60 << 10)});
+        DocumentWrite::new("docs", "0", WriteOp::Merge(Json::from_value(&patch)))
+    };
+    let in_the_log = in_the_log_at_once(&s, 20, (0..60).map(merge)).await;
+    assert!(in_the_log < 30, "{in_the_log}");
+    // Nothing is left of what was decided.
+    let gone = DocumentWrite::new("docs", "0", WriteOp::Delete);
+    s.hub.commit(CommitRequest { writes: vec![gone], ..CommitRequest::default() }).await.expect("it goes");
+    assert_eq!(in_the_log_at_once(&s, 60, std::iter::repeat_with(inc).take(60)).await, 60);
 }

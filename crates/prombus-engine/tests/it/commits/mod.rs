@@ -34,15 +34,16 @@ behaviours! {
         of_different_requests_with_one_id_at_once_one_happens
         callers_do_not_share_ids
         a_clock_that_is_set_forgets_no_id
-        an_id_that_an_earlier_build_kept_is_answered_as_it_was_first
-        an_id_that_an_earlier_build_kept_for_something_else_is_a_conflict
+        an_id_with_which_something_else_is_kept_is_a_conflict
         an_id_that_reads_like_the_name_of_another_commit_is_its_own
         a_commit_of_very_many_events_has_an_id_too
         a_commit_without_acks_needs_no_group;
     large:
         one_commit_over_large_documents_is_in_the_log_at_a_time
         who_goes_away_leaves_no_room_before_its_commit_is_decided
-        what_waits_for_room_is_refused_when_the_hub_ends;
+        what_waits_for_room_is_refused_when_the_hub_ends
+        what_a_commit_under_way_makes_large_is_large_for_those_behind_it
+        what_commits_under_way_make_large_together_is_large_for_those_behind_them;
 }
 
 #[test]

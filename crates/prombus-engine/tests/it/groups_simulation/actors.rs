@@ -156,7 +156,7 @@ pub async fn give_up(hub: Hub, topic: TopicName, archive: Arc<Archive>, mut rng:
         let loss = Loss { bytes: 0, horizon_ts: Some(0) };
         let (how, offsets, change) = if rng.bool() {
             let before = Offset(rng.u64(first.0..=next.0));
-            let trim = ConfigChange::Trim { topic: topic.clone(), partition, before, loss };
+            let trim = ConfigChange::Trim { topic: (&topic).into(), partition, before, loss };
             (How::Trimmed, (first.0..before.0).collect::<Vec<_>>(), trim)
         } else {
             let offsets: Vec<u64> = (first.0..next.0).filter(|_| rng.u32(..3) == 0).collect();

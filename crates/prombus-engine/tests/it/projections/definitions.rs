@@ -193,7 +193,7 @@ pub async fn a_deleted_projection_leaves_nothing(s: Stage) {
     assert_eq!(s.hub.collections().list().await.expect("collections"), []);
     assert!(prombus_core::EventLog::readers(&*s.log, &topic, "").await.expect("readers").is_empty());
     let s = s.restart().await;
-    assert!(s.hub.projections().list().await.expect("a list").is_empty());
+    assert!(s.hub.projections().names().is_empty());
     // Another one may have the name and the collection.
     s.put("q", changelog("t", "c")).await;
     let status = s.caught_up("q").await;
@@ -326,6 +326,57 @@ pub async fn a_definition_that_compiles_no_more_stands_still(s: Stage) {
     assert!(s.document("c", "y").await.is_some(), "it goes on from where it was");
 }
 
+pub async fn a_definition_that_cannot_be_read_stands_still_alone(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    for (name, collection) in [("p", "c"), ("q", "d"), ("r", "e")] {
+        s.put(name, changelog("t", collection)).await;
+    }
+    s.publish(&topic, [("x", both(1))]).await;
+    for name in ["p", "q", "r"] {
+        s.caught_up(name).await;
+    }
+    let later = with(changelog("t", "c"), "of_a_later_build", json!(1));
+    store(&s, "p", &json!({"definition": later, "made": later})).await;
+    store(&s, "r", &json!({"nothing": "of it"})).await;
+    let s = s.restart().await;
+    s.publish(&topic, [("y", both(2))]).await;
+    assert_eq!(s.caught_up("q").await.state, ProjectionState::Running);
+    for (name, collection) in [("p", "c"), ("r", "e")] {
+        let is_told = |status: &ProjectionStatus| matches!(&status.state, ProjectionState::Stopped(why) if why.contains("this version"));
+        let status = s.until(name, "it says why it has stopped", is_told).await;
+        assert_eq!(status.collections, [collection]);
+        assert!(s.document(collection, "x").await.is_some() && s.document(collection, "y").await.is_none());
+    }
+    s.hub.projections().delete("r").await.expect("it can be deleted");
+    assert!(s.log.collection("e").await.expect("collections").is_none());
+    s.put("r", changelog("t", "e")).await;
+    s.caught_up("r").await;
+    assert!(s.document("e", "x").await.is_some(), "nothing was left of where it had been");
+    s.put("p", changelog("t", "c")).await;
+    assert_eq!(s.caught_up("p").await.state, ProjectionState::Running);
+    assert!(s.document("c", "y").await.is_some(), "it goes on from where it was");
+    s.hub.projections().delete("p").await.expect("it can be deleted");
+    let s = s.restart().await;
+    assert_eq!(s.hub.projections().names().len(), 2);
+}
+
+/// However much an event costs, its projection can be told to go, and others go on.
+pub async fn a_projection_of_very_many_costly_expressions_holds_nobody_up(s: Stage) {
+    let topic = s.topic("t", 1).await;
+    let set: serde_json::Map<_, _> = (0..900)
+        .map(|n| (format!("f{n}"), json!("event.payload.n.all(a, event.payload.n.all(b, a <= b))")))
+        .collect();
+    let write = json!({"collection": "bomb", "key": "event.key", "set": set});
+    s.put("bomb", json!({"topic": "t", "write": [write], "retries": 0})).await;
+    s.publish(&topic, (0..3).map(|_| ("x", json!({"n": vec![1; 300]})))).await;
+    assert_eq!(s.caught_up("bomb").await.errors, 3);
+    assert_eq!(s.letters(&topic).await.len(), 3);
+    s.publish(&topic, (0..30).map(|_| ("x", json!({"n": vec![1; 300]})))).await;
+    s.put("p", changelog("t", "c")).await;
+    assert_eq!(s.caught_up("p").await.errors, 0);
+    tokio::time::timeout(LONG, s.hub.projections().delete("bomb")).await.expect("soon").expect("it goes");
+}
+
 pub async fn a_definition_that_compiles_no_more_can_be_deleted(s: Stage) {
     s.topic("t", 1).await;
     s.put("p", changelog("t", "c")).await;
@@ -334,7 +385,7 @@ pub async fn a_definition_that_compiles_no_more_can_be_deleted(s: Stage) {
     let s = s.restart().await;
     s.hub.projections().delete("p").await.expect("it can be deleted");
     let s = s.restart().await;
-    assert!(s.hub.projections().list().await.expect("a list").is_empty());
+    assert!(s.hub.projections().names().is_empty());
     assert!(s.log.collection("c").await.expect("collections").is_none());
 }
 

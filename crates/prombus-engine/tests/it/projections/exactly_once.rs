@@ -401,3 +401,30 @@ pub async fn batches_that_make_much_go_one_at_a_time(s: Stage) {
         assert_eq!(s.all(&format!("{name}.3")).await.len(), 1);
     }
 }
+
+/// The same for batches that are large by the documents that they change, of which a changefeed tells each time.
+pub async fn batches_that_tell_much_go_one_at_a_time(s: Stage) {
+    const EVENTS: usize = 30;
+    let names = ["p0", "p1", "p2"];
+    for name in names {
+        let write = json!({
+            "collection": name, "key": "'d'", "merge": "event.payload", "changefeed": format!("feed-{name}"),
+        });
+        s.put(name, json!({"topic": "t", "write": [write]})).await;
+    }
+    let topic = s.topic("t", 1).await;
+    s.publish(&topic, [("k", json!({"text": "x".repeat(700_000)}))]).await;
+    for name in names {
+        s.caught_up(name).await;
+    }
+    s.log.hold(moves_cursors);
+    s.publish(&topic, (0..EVENTS).map(|n| ("k", json!({"n": n})))).await;
+    s.log.until_held(1).await;
+    let more = tokio::time::timeout(Duration::from_millis(300), s.log.until_held(2));
+    assert!(more.await.is_err(), "the others wait for room");
+    s.log.release();
+    for name in names {
+        s.caught_up(name).await;
+        assert_eq!(s.field(name, "d", "n").await, json!(EVENTS - 1));
+    }
+}

@@ -27,6 +27,7 @@ behaviours! {
         a_counter_is_exact_after_crashes
         large_batches_go_a_few_at_a_time
         batches_that_make_much_go_one_at_a_time
+        batches_that_tell_much_go_one_at_a_time
         a_commit_that_is_refused_for_now_is_made_later
         an_answer_that_is_lost_counts_nothing_twice
         a_full_disk_does_not_keep_the_hub_from_ending
@@ -76,6 +77,8 @@ behaviours! {
         changes_at_once_come_one_after_another
         a_closed_hub_takes_no_projections
         a_definition_that_compiles_no_more_stands_still
+        a_definition_that_cannot_be_read_stands_still_alone
+        a_projection_of_very_many_costly_expressions_holds_nobody_up
         a_definition_that_compiles_no_more_can_be_deleted
         a_circle_of_changefeeds_is_refused
         a_circle_that_is_stored_stands_still

@@ -334,5 +334,43 @@ fn what_no_document_could_hold_is_not_made_a_tree() {
     // What is beside is nobody's business.
     assert!(table(&["event.payload.b"]).apply(&many).is_ok());
     let refused = table(&["event.payload"; 40]).apply(&few).expect_err("it makes too much");
-    assert!(refused.contains("writes"), "{refused}");
+    assert!(refused.contains("more work"), "{refused}");
+}
+
+/// A transaction of one write that sets so many fields.
+fn setting(fields: usize, expression: impl Fn(usize) -> String) -> Plan {
+    let set: serde_json::Map<_, _> =
+        (0..fields).map(|n| (format!("f{n}"), Value::from(expression(n)))).collect();
+    plan(json!({"topic": "t", "write": [{"collection": "c", "key": "'k'", "set": set}]}))
+}
+
+#[test]
+fn all_expressions_over_an_event_share_what_they_may_cost() {
+    let numbers = event(None, &format!("{:?}", vec![1; 150]));
+    let loops = |_| "event.payload.all(a, event.payload.all(b, a <= b))".to_owned();
+    assert!(setting(1, loops).apply(&numbers).is_ok());
+    let told = setting(100, loops).apply(&numbers).expect_err("a hundred take more than one may");
+    assert!(told.contains("more work"), "{told}");
+}
+
+#[test]
+fn what_an_event_is_read_for_again_is_work_as_well() {
+    let payload = event(None, &json!({"list": vec![1; 50_000]}).to_string());
+    let same = |n| format!("has(event.payload.list) ? {n} : 0");
+    assert!(setting(100, same).apply(&payload).is_ok(), "it is read once for all of them");
+    let other = |n| format!("has(event.payload.list) && has(event.payload.f{n})");
+    assert!(setting(3, other).apply(&payload).is_ok());
+    let told = setting(100, other).apply(&payload).expect_err("each of them has it read again");
+    assert!(told.contains("more work"), "{told}");
+}
+
+#[test]
+fn a_value_that_is_copied_again_and_again_is_work() {
+    let large = event(None, &json!({"text": "x".repeat(900_000), "list": vec![1; 50_000]}).to_string());
+    let text = |_| "event.payload.text".to_owned();
+    assert!(setting(4, text).apply(&large).is_ok());
+    assert!(setting(40, text).apply(&large).expect_err("too much").contains("more work"));
+    let list = |_| "event.payload.list".to_owned();
+    assert!(setting(4, list).apply(&large).is_ok());
+    assert!(setting(40, list).apply(&large).expect_err("too much").contains("more work"));
 }

@@ -3,6 +3,7 @@
 use super::stage::*;
 use prombus_core::*;
 use prombus_engine::BusError;
+use prombus_engine::schemas::SchemasError;
 use prombus_store_memory::MemoryStore;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -115,6 +116,42 @@ pub async fn first_events_do_not_refuse_each_other(s: Stage) {
     }
 }
 
+fn changes_topics(commit: &Commit) -> bool {
+    !commit.config.is_empty()
+}
+
+/// Two changes of a topic, neither of which copies anything on its own. The second one cannot slip past the check.
+pub async fn whether_copies_may_be_made_is_asked_of_what_is_there_then(s: Stage) {
+    let dual = || TopicPatch { dual_write: Some(true), ..TopicPatch::default() };
+    let new = new_schema(None, "none", &typed("integer"));
+    let moment = std::time::Duration::from_millis(50);
+
+    let t = s.topic("t", 1).await;
+    s.log.hold(changes_topics);
+    let (hub, to) = (s.hub.clone(), t.clone());
+    let setting = tokio::spawn(async move { hub.put_topic(&to, dual()).await });
+    s.log.until_held(1).await;
+    let no = |copies: &TopicName| Err(SchemasError::Bad(format!("not to {copies}")));
+    let mut registering = Box::pin(s.hub.schemas().register_if(&t, &new, no));
+    assert!(tokio::time::timeout(moment, &mut registering).await.is_err(), "it has to wait");
+    s.log.release();
+    setting.await.expect("no panic").expect("there is no version yet");
+    assert_eq!(registering.await, Err(SchemasError::Bad("not to t.v1".into())));
+
+    let u = s.topic("u", 1).await;
+    s.log.hold(changes_topics);
+    let (hub, to, first) = (s.hub.clone(), u.clone(), new.clone());
+    let registering = tokio::spawn(async move { hub.schemas().register(&to, &first).await });
+    s.log.until_held(1).await;
+    let no = |copies: &TopicName| Err(BusError::BadConfig(format!("not to {copies}")));
+    let mut setting = Box::pin(s.hub.put_topic_if(&u, dual(), no));
+    assert!(tokio::time::timeout(moment, &mut setting).await.is_err(), "it has to wait");
+    s.log.release();
+    registering.await.expect("no panic").expect("nothing is copied yet");
+    let refused = setting.await.expect_err("that would copy");
+    assert_eq!(refused, BusError::BadConfig("not to u.v1".into()));
+}
+
 /// Another hub registers while an event is on its way: the store notices, and whoever tries again is checked again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_another_hub_registers_is_noticed() {
@@ -130,6 +167,7 @@ async fn what_another_hub_registers_is_noticed() {
     a.log.hold(has_events);
     let (hub, to) = (a.hub.clone(), t.clone());
     let mut commit = Arc::new(Commit::from(vec![append(&to, None, &sample(0))]));
+    let place = commit.events.as_ptr();
     let publish = tokio::spawn(async move {
         let ticket = hub.enqueue(&mut commit).await.expect("the hub takes it");
         (ticket.await, commit)
@@ -138,10 +176,19 @@ async fn what_another_hub_registers_is_noticed() {
     b.registered(&t, &typed("string")).await;
     a.log.release();
     let (answer, mut commit) = publish.await.expect("no panic");
+    assert_eq!(commit.events.as_ptr(), place, "nothing was copied");
+    assert_eq!(commit.headers_before, [(0, None)], "it was stamped where it stands");
     let outdated = CommitError::Outdated(t.clone());
     assert_eq!(outdated.retry(), prombus_core::error::Retry::Same);
     assert_eq!(answer, Err(outdated));
     assert!(a.events(&t).await.is_empty(), "nothing of it happened");
     let again = a.hub.enqueue(&mut commit).await;
     assert!(matches!(again, Err(BusError::SchemaViolation(_))), "the same commit is held against the latest");
+    b.registered(&t, &typed("integer")).await;
+    a.hub.enqueue(&mut commit).await.expect("the hub takes it").await.expect("it fits the latest");
+    assert_eq!(
+        a.stamps(&t).await,
+        [(sample(0), Some(3))],
+        "not the version that it was stamped with at first"
+    );
 }

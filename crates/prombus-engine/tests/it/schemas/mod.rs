@@ -29,7 +29,8 @@ behaviours! {
         no_event_is_behind_a_schema_that_refuses_it
         a_registration_waits_for_events_on_their_way
         a_topic_that_changes_refuses_no_events
-        first_events_do_not_refuse_each_other;
+        first_events_do_not_refuse_each_other
+        whether_copies_may_be_made_is_asked_of_what_is_there_then;
 }
 
 #[test]

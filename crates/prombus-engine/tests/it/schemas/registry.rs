@@ -32,8 +32,6 @@ pub async fn versions_are_registered_once_and_never_change(s: Stage) {
     }
     let missing = s.hub.schemas().version(&t, Some(2)).await;
     assert!(matches!(missing, Err(SchemasError::NoVersion { version: 2, latest: 4, .. })), "{missing:?}");
-    let listed = s.hub.schemas().list().await.expect("a list");
-    assert_eq!(listed, [(t, (*head).clone())]);
 }
 
 pub async fn a_version_has_to_follow_the_earlier_ones(s: Stage) {
@@ -91,7 +89,6 @@ pub async fn a_topic_that_is_deleted_takes_its_schemas_along(s: Stage) {
     s.registered(&t, &typed("number")).await;
     s.hub.delete_topic(&t).await.expect("it can be deleted");
     assert!(matches!(s.hub.schemas().head(&t).await, Err(SchemasError::NotFound(_))));
-    assert_eq!(s.hub.schemas().list().await, Ok(Vec::new()));
     for collection in s.log.collections().await.expect("readable") {
         assert_eq!(collection.documents, 0, "{} is empty", collection.name);
     }

@@ -181,7 +181,7 @@ async fn opened(dir: &TempDir, clock: &Arc<ManualClock>) -> Arc<DiskStore> {
 
 fn trimmed(topic: &TopicName, before: u64) -> ConfigChange {
     let (partition, before) = (Partition(0), Offset(before));
-    ConfigChange::Trim { topic: topic.clone(), partition, before, loss: Loss::default() }
+    ConfigChange::Trim { topic: topic.into(), partition, before, loss: Loss::default() }
 }
 
 fn discarded(topic: &TopicName, offsets: impl IntoIterator<Item = u64>) -> ConfigChange {

@@ -10,19 +10,19 @@ pub async fn the_last_event_up_to_a_time_is_the_state(s: Stage) {
     let sent = s.push(&topic, "k", &[(10, "1"), (30, "3"), (20, "\"late\""), (40, "null"), (50, "5")]).await;
     s.push(&topic, "other", &[(15, "0")]).await;
     for (at, expected) in [
-        (9, Told::Nothing),
+        (9, Answer::Nothing),
         (10, state("1")),
         (19, state("1")),
         // By offset, not by time: the one with ts 20 came after the one with 30.
         (20, state("\"late\"")),
         (39, state("\"late\"")),
-        (40, Told::Nothing),
+        (40, Answer::Nothing),
         (50, state("5")),
         (u64::MAX, state("5")),
     ] {
         assert_eq!(s.replaced(&topic, "k", at).await, expected, "at {at}");
     }
-    assert_eq!(s.replaced(&topic, "nobody", u64::MAX).await, Told::Nothing);
+    assert_eq!(s.replaced(&topic, "nobody", u64::MAX).await, Answer::Nothing);
     let answer = s.hub.time_travel().state_at(&topic, "k", (39, Reduce::Replace)).await.unwrap().unwrap();
     assert_eq!((answer.last.offset, answer.last.ts), (sent[2].offset, 20));
     assert_eq!((answer.applied, answer.base), (3, None));
@@ -34,10 +34,10 @@ pub async fn merged_payloads_are_the_state(s: Stage) {
     s.push(&topic, "k", &first).await;
     s.push(&topic, "k", &[(40, r#"{"c":3}"#), (50, "[1]"), (60, r#"{"d":4}"#)]).await;
     for (at, expected) in [
-        (9, Told::Nothing),
+        (9, Answer::Nothing),
         (10, state(r#"{"a":1,"b":{"x":1.10}}"#)),
         (20, state(r#"{"b":{"x":1.10,"y":2}}"#)),
-        (30, Told::Nothing),
+        (30, Answer::Nothing),
         (40, state(r#"{"c":3}"#)),
         (50, state("[1]")),
         (60, state(r#"{"d":4}"#)),
@@ -69,8 +69,8 @@ pub async fn a_trim_leaves_what_it_did_not_take(s: Stage) {
     // Of the one with ts 10, the next is kept: what was before it is known no more.
     s.trim_of(&topic, (0, 1), 30).await;
     for (at, expected) in [
-        (9, Told::Gone(30)),
-        (19, Told::Gone(30)),
+        (9, Answer::Gone(30)),
+        (19, Answer::Gone(30)),
         (20, state("3")),
         (29, state("3")),
         (30, state("3")),
@@ -78,8 +78,8 @@ pub async fn a_trim_leaves_what_it_did_not_take(s: Stage) {
     ] {
         assert_eq!(s.replaced(&topic, "k", at).await, expected, "at {at}");
     }
-    assert_eq!(s.replaced(&topic, "nobody", 29).await, Told::Gone(30), "it may have been there");
-    assert_eq!(s.replaced(&topic, "nobody", 30).await, Told::Nothing);
+    assert_eq!(s.replaced(&topic, "nobody", 29).await, Answer::Gone(30), "it may have been there");
+    assert_eq!(s.replaced(&topic, "nobody", 30).await, Answer::Nothing);
     assert_eq!(s.merged(&topic, "k", 40).await, state("4"), "a number replaces whatever was there");
 }
 
@@ -87,15 +87,15 @@ pub async fn holes_leave_what_is_known_from_the_horizon_on(s: Stage) {
     let topic = s.topic("compacted", 1).await;
     s.push(&topic, "k", &[(10, "1"), (20, r#"{"a":2}"#), (30, r#"{"b":3}"#)]).await;
     s.discard_of(&topic, &[0], Some(20)).await;
-    assert_eq!(s.replaced(&topic, "k", 10).await, Told::Gone(20));
+    assert_eq!(s.replaced(&topic, "k", 10).await, Answer::Gone(20));
     assert_eq!(s.replaced(&topic, "k", 20).await, state(r#"{"a":2}"#));
     s.discard_of(&topic, &[1], Some(30)).await;
-    assert_eq!(s.replaced(&topic, "k", 29).await, Told::Gone(30), "what is kept need not be the last");
+    assert_eq!(s.replaced(&topic, "k", 29).await, Answer::Gone(30), "what is kept need not be the last");
     assert_eq!(s.replaced(&topic, "k", 30).await, state(r#"{"b":3}"#));
-    assert_eq!(s.merged(&topic, "k", 30).await, Told::Gone(30), "what it was merged with is gone");
+    assert_eq!(s.merged(&topic, "k", 30).await, Answer::Gone(30), "what it was merged with is gone");
     let refused = s.hub.time_travel().state_at(&topic, "k", (30, Reduce::Merge)).await.unwrap_err();
     assert!(refused.to_string().contains("reduce=replace"), "{refused}");
-    assert_eq!(s.merged(&topic, "nobody", 30).await, Told::Nothing, "what is not there was not merged");
+    assert_eq!(s.merged(&topic, "nobody", 30).await, Answer::Nothing, "what is not there was not merged");
 }
 
 /// One key with a time far ahead keeps nobody from asking what others are now.
@@ -105,9 +105,9 @@ pub async fn what_is_newest_is_known_before_the_horizon_too(s: Stage) {
     s.push(&topic, "k", &[(20, "3"), (30, "4")]).await;
     s.discard_of(&topic, &[0, 2], Some(1_000)).await;
     assert_eq!(s.replaced(&topic, "k", 30).await, state("4"));
-    assert_eq!(s.replaced(&topic, "k", 29).await, Told::Gone(1_000));
-    assert_eq!(s.replaced(&topic, "ahead", 30).await, Told::Gone(1_000));
-    assert_eq!(s.replaced(&topic, "nobody", 30).await, Told::Gone(1_000));
+    assert_eq!(s.replaced(&topic, "k", 29).await, Answer::Gone(1_000));
+    assert_eq!(s.replaced(&topic, "ahead", 30).await, Answer::Gone(1_000));
+    assert_eq!(s.replaced(&topic, "nobody", 30).await, Answer::Gone(1_000));
 }
 
 pub async fn a_merge_is_exact_since_the_last_event_that_decides_alone(s: Stage) {
@@ -116,12 +116,12 @@ pub async fn a_merge_is_exact_since_the_last_event_that_decides_alone(s: Stage) 
     s.push(&topic, "k", &events).await;
     s.trim_of(&topic, (0, 1), 20).await;
     assert_eq!(s.merged(&topic, "k", 40).await, state(r#"{"b":2,"c":3}"#), "the tombstone is kept");
-    assert_eq!(s.merged(&topic, "k", 19).await, Told::Gone(20));
+    assert_eq!(s.merged(&topic, "k", 19).await, Answer::Gone(20));
     s.trim_of(&topic, (0, 2), 30).await;
-    assert_eq!(s.merged(&topic, "k", 40).await, Told::Gone(30), "there may have been anything before");
+    assert_eq!(s.merged(&topic, "k", 40).await, Answer::Gone(30), "there may have been anything before");
     s.push(&topic, "k", &[(50, "null"), (60, r#"{"d":4}"#)]).await;
     assert_eq!(s.merged(&topic, "k", 60).await, state(r#"{"d":4}"#));
-    assert_eq!(s.merged(&topic, "k", 50).await, Told::Nothing);
+    assert_eq!(s.merged(&topic, "k", 50).await, Answer::Nothing);
     let count = |count: Option<u32>, _: &Event| Some(count.unwrap_or(0) + 1);
     let answer = s.hub.time_travel().reconstruct_at(&topic, ("k", 60), count).await.unwrap().unwrap();
     assert_eq!((answer.state, answer.applied), (1, 4));
@@ -135,30 +135,33 @@ pub async fn a_forgotten_key_was_never_there(s: Stage) {
     s.push(&topic, "other", &[(10, r#"{"a":1}"#), (20, r#"{"b":2}"#)]).await;
     s.discard_of(&topic, &[0, 1], None).await;
     s.push(&topic, "k", &[(30, r#"{"c":3}"#)]).await;
-    assert_eq!(s.replaced(&topic, "k", 20).await, Told::Nothing);
+    assert_eq!(s.replaced(&topic, "k", 20).await, Answer::Nothing);
     assert_eq!(s.merged(&topic, "k", 30).await, state(r#"{"c":3}"#));
     assert_eq!(s.merged(&topic, "other", 30).await, state(r#"{"a":1,"b":2}"#), "others are none the worse");
 }
 
 pub async fn a_key_that_moved_is_known_by_its_later_partition(s: Stage) {
     let topic = s.topic("grown", 1).await;
-    let key = moving_keys(2).next().expect("some key moves");
+    let mut moving = moving_keys(2);
+    let (key, other) = moving.next().zip(moving.next()).expect("some keys move");
     s.push(&topic, &key, &[(10, r#"{"a":1}"#), (40, r#"{"b":2}"#)]).await;
+    s.push(&topic, &other, &[(10, "5")]).await;
     s.topic("grown", 2).await;
     let moved = s.push(&topic, &key, &[(20, r#"{"c":3}"#), (30, r#"{"d":4}"#)]).await;
     assert_eq!(moved[0].partition, Partition(1));
     assert_eq!(s.replaced(&topic, &key, 15).await, state(r#"{"a":1}"#));
     assert_eq!(s.replaced(&topic, &key, 50).await, state(r#"{"d":4}"#), "the later partition comes later");
     assert_eq!(s.merged(&topic, &key, 30).await, state(r#"{"a":1,"c":3,"d":4}"#));
-    // What is left of the first partition cannot be the last for sure once the second was trimmed.
-    s.trim_of(&topic, (1, 2), 0).await;
-    assert_eq!(s.replaced(&topic, &key, 50).await, Told::Gone(0));
+    // A trim of the later partition leaves nothing of a key whose last event was there, and all of the others.
+    s.cleaned_up_to(&topic, (1, 2)).await;
+    assert_eq!(s.replaced(&topic, &key, 50).await, Answer::Nothing);
+    assert_eq!(s.replaced(&topic, &other, 50).await, state("5"));
     s.push(&topic, &key, &[(60, "6")]).await;
     assert_eq!(s.replaced(&topic, &key, 60).await, state("6"));
     s.trim_of(&topic, (0, 2), 60).await;
     assert_eq!(
         s.replaced(&topic, &key, 59).await,
-        Told::Gone(60),
+        Answer::Gone(60),
         "a horizon of any partition of the key counts"
     );
 }

@@ -99,11 +99,11 @@ async fn a_state_is_exact_or_gone_whenever_events_are_given_up() {
             log.before(look, &discard(&topic, &[0, 2, 4, 6], Loss { bytes: 0, horizon_ts: Some(50) }));
             let state = hub.time_travel().state_at(&topic.name, "a", (at, Reduce::Merge)).await;
             match told(state, text) {
-                Told::State(state) => {
+                Answer::State(state) => {
                     assert_eq!(state, format!("{{\"n\":{}}}", at / 10));
                     answered += 1;
                 }
-                gone => assert_eq!(gone, Told::Gone(50)),
+                gone => assert_eq!(gone, Answer::Gone(50)),
             }
             if !log.has_happened() {
                 break;
@@ -128,9 +128,9 @@ async fn a_state_is_of_one_life_of_its_key_whenever_that_is_forgotten() {
             log.before(look, &Commit { events, ..gone });
             let state = hub.time_travel().state_at(&topic.name, "c", (60, reduce)).await;
             match told(state, text) {
-                Told::State(state) if state == r#"{"new":true}"# => after += 1,
+                Answer::State(state) if state == r#"{"new":true}"# => after += 1,
                 told => {
-                    assert_eq!(told, Told::State(whole.into()), "before look {look}");
+                    assert_eq!(told, Answer::State(whole.into()), "before look {look}");
                     before += 1;
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// What became of a question.
 #[derive(Debug, PartialEq)]
-pub enum Told {
+pub enum Answer {
     /// The payload, or what payloads came to.
     State(String),
     Nothing,
@@ -17,16 +17,16 @@ pub enum Told {
     Gone(u64),
 }
 
-pub fn state(text: &str) -> Told {
-    Told::State(text.into())
+pub fn state(text: &str) -> Answer {
+    Answer::State(text.into())
 }
 
 /// What became of a question, where it was answered or refused for what was given up.
-pub fn told<S>(answer: Result<Option<StateAt<S>>, TimeTravelError>, show: impl Fn(S) -> String) -> Told {
+pub fn told<S>(answer: Result<Option<StateAt<S>>, TimeTravelError>, show: impl Fn(S) -> String) -> Answer {
     match answer {
-        Ok(Some(answer)) => Told::State(show(answer.state)),
-        Ok(None) => Told::Nothing,
-        Err(TimeTravelError::Gone { horizon_ts, .. }) => Told::Gone(horizon_ts),
+        Ok(Some(answer)) => Answer::State(show(answer.state)),
+        Ok(None) => Answer::Nothing,
+        Err(TimeTravelError::Gone { horizon_ts, .. }) => Answer::Gone(horizon_ts),
         Err(error) => panic!("a state is known or gone, but: {error}"),
     }
 }
@@ -48,11 +48,11 @@ impl Stage {
         self.hub.publish(events).await.expect("events can be published").events
     }
 
-    pub async fn replaced(&self, topic: &TopicName, key: &str, at: u64) -> Told {
+    pub async fn replaced(&self, topic: &TopicName, key: &str, at: u64) -> Answer {
         told(self.hub.time_travel().state_at(topic, key, (at, Reduce::Replace)).await, text)
     }
 
-    pub async fn merged(&self, topic: &TopicName, key: &str, at: u64) -> Told {
+    pub async fn merged(&self, topic: &TopicName, key: &str, at: u64) -> Answer {
         told(self.hub.time_travel().state_at(topic, key, (at, Reduce::Merge)).await, text)
     }
 
@@ -88,9 +88,14 @@ impl Stage {
         self.change(ConfigChange::Discard { topic, partition: Partition(0), offsets, loss }).await;
     }
 
+    /// Trims a partition as a user does.
+    pub async fn cleaned_up_to(&self, topic: &TopicName, (partition, before): (u32, u64)) {
+        self.hub.cleaning().trim(topic, Partition(partition), Offset(before)).await.expect("a trim");
+    }
+
     /// Gives up what is below an offset.
     pub async fn trim_of(&self, topic: &TopicName, (partition, before): (u32, u64), horizon_ts: u64) {
-        let (topic, partition, before) = (topic.clone(), Partition(partition), Offset(before));
+        let (topic, partition, before) = (topic.into(), Partition(partition), Offset(before));
         let loss = Loss { bytes: 0, horizon_ts: Some(horizon_ts) };
         self.change(ConfigChange::Trim { topic, partition, before, loss }).await;
     }

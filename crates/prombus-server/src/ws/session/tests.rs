@@ -439,3 +439,23 @@ fn commits_are_refused_for_what_they_are() {
     assert_eq!(code(&mut session, json!({"op": "COMMIT", "ack": ["x"]})), "forbidden");
     assert!(frame(&mut session, commit("t", "t"))[0].is_string());
 }
+
+#[test]
+fn a_corr_is_not_longer_than_it_may_be() {
+    let mut session = session();
+    let mut sent = |op: &str, corr: &str| {
+        let mut out = Vec::new();
+        let text = format!(r#"{{"op":"{op}","corr":{corr},"topic":"t","payload":1}}"#);
+        session.frame(&Bytes::from(text), &mut out);
+        said(out)
+    };
+    // Quotation marks are part of it.
+    let longest = format!("\"{}\"", "x".repeat(MAX_CORR_BYTES - 2));
+    assert_eq!(sent("PUBLISH", &longest), [json!("publish 1 to t")]);
+    for op in ["PUBLISH", "ACK", "PAUSE", "NONE"] {
+        let said = sent(op, &format!("[{longest}]"));
+        assert_eq!((said.len(), &said[0]["op"], &said[0]["code"]), (1, &json!("ERR"), &json!("bad_request")));
+        assert!(said[0]["msg"].as_str().unwrap().starts_with("corr takes"), "{op}: {said:?}");
+        assert_eq!(said[0].get("corr"), None, "it does not go back");
+    }
+}

@@ -69,7 +69,7 @@ impl Stage {
             return VecDeque::new();
         }
         active.warm_up(hashes.iter().map(|(_, by)| *by));
-        let horizon = self.view.last_recorded_ts.saturating_sub(window);
+        let horizon = self.now_ms.saturating_sub(window);
         let mut suspects = Vec::new();
         for (at, part) in self.view.parts.iter().enumerate().rev().skip(1) {
             match &*part.index() {
@@ -240,8 +240,8 @@ impl Staging for Stage {
         &mut self.placer
     }
 
-    fn recorded_ts(&self) -> u64 {
-        self.view.last_recorded_ts
+    fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     fn remembered(

@@ -3,6 +3,7 @@
 pub mod listing;
 
 use prombus_core::*;
+use prombus_store_disk::disk::Disk;
 use prombus_store_disk::{DiskOptions, DiskStore, OpenError};
 use prombus_testkit::SimDisk;
 use std::path::Path;
@@ -57,6 +58,36 @@ pub fn check(disk: &SimDisk) -> Vec<String> {
     match prombus_store_disk::check_on(disk, Path::new(DIR), &mut |_| {}) {
         Ok(report) => report.problems.iter().map(ToString::to_string).collect(),
         Err(error) => vec![error.to_string()],
+    }
+}
+
+/// Waits for what others do.
+pub async fn comes_true(what: &str, is_true: impl Fn() -> bool) {
+    let comes = async {
+        while !is_true() {
+            // Nobody is told when it is.
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let came = tokio::time::timeout(std::time::Duration::from_secs(25), comes).await;
+    assert!(came.is_ok(), "in vain: {what}");
+}
+
+/// Puts a file where there may be none.
+pub fn put(disk: &SimDisk, path: &Path, bytes: &[u8]) {
+    let file = disk.create(path).unwrap();
+    file.write_at(bytes, 0).unwrap();
+    file.sync().unwrap();
+    disk.sync_dir(path.parent().unwrap()).unwrap();
+}
+
+/// Every index in the folder is of a part that is there.
+pub fn assert_indexes_have_parts(disk: &SimDisk, what: &str) {
+    let files = disk.files();
+    let is_there = |part: &Path| files.iter().any(|(path, _)| path == part);
+    for (path, _) in &files {
+        let is_index = path.extension().is_some_and(|end| end == "index");
+        assert!(!is_index || is_there(&path.with_extension("part")), "{what}: {}", path.display());
     }
 }
 

@@ -79,6 +79,6 @@ fn compared(args: &CheckArgs, old: &str, new: &str) -> Result<Vec<SchemaViolatio
 }
 
 fn schema(file: &str) -> Result<Schema, Failure> {
-    Schema::parse(&input::read(file)?)
+    Schema::parse_to_compare(&input::read(file)?)
         .map_err(|error| Failure::Failed(format!("{}: {error}", input::name(file))))
 }

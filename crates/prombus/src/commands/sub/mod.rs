@@ -2,13 +2,14 @@
 
 mod consume;
 
+use super::group_options::NewGroupOptions;
 use super::start::{self, PositionArg, Start, Values};
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
 use crate::serve::signals::Signals;
 use clap::Args;
 use consume::Subscription;
-use prombus_client::PullRequest;
+use prombus_client::{GroupOptionsRequest, PullRequest};
 
 /// Maximum number of events per pull: as many as a member may hold by default.
 const MAX_BATCH: u64 = 1_000;
@@ -37,9 +38,6 @@ pub struct SubArgs {
     from: Option<PositionArg>,
     #[command(flatten)]
     values: Values,
-    /// Only events that match this CEL expression over `event`; the group skips the others
-    #[arg(long, value_name = "CEL")]
-    filter: Option<String>,
     /// Stop after this many events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max: Option<u64>,
@@ -49,18 +47,8 @@ pub struct SubArgs {
     /// Name of this member of the group
     #[arg(long, value_name = "NAME")]
     member: Option<String>,
-    /// Whether any member may get any event, or each partition is assigned to one member
-    #[arg(long, value_name = "shared|partitioned", value_parser = ["shared", "partitioned"], hide_possible_values = true)]
-    mode: Option<String>,
-    /// What waits while an event is in flight: its key, nothing, or its partition
-    #[arg(long, value_name = "key|none|partition", value_parser = ["key", "none", "partition"], hide_possible_values = true)]
-    ordering: Option<String>,
-    /// How long a lease lasts
-    #[arg(long, value_name = "MS")]
-    ack_timeout_ms: Option<u64>,
-    /// Number of attempts before an event is dead-lettered
-    #[arg(long, value_name = "N")]
-    max_attempts: Option<u32>,
+    #[command(flatten)]
+    options: NewGroupOptions,
     /// Number of events to pull, write and ack at a time
     #[arg(long, value_name = "N", default_value_t = DEFAULT_BATCH,
         value_parser = clap::value_parser!(u64).range(1..=MAX_BATCH))]
@@ -91,18 +79,8 @@ impl SubArgs {
             }
             Start::Offset(_) => None,
         });
-        Ok(PullRequest {
-            member: self.member,
-            from: from.map(str::to_owned),
-            ts,
-            after_id,
-            mode: self.mode,
-            ordering: self.ordering,
-            ack_timeout_ms: self.ack_timeout_ms,
-            max_attempts: self.max_attempts,
-            filter: self.filter,
-            ..PullRequest::default()
-        })
+        let options = GroupOptionsRequest { from: from.map(str::to_owned), ts, after_id, ..self.options.0 };
+        Ok(PullRequest { member: self.member, ..options.into() })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Flags for the settings of a topic: one for each option in [`topic_options`](prombus_wire::topic_options).
 
+use crate::commands::flags::{Flag, FlagValue, named};
 use clap::error::Error;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use prombus_core::{Durability, SchemaMode, SnapshotConfig, TopicName, TopicPatch};
 use prombus_wire::topic::days_in_ms;
 
@@ -13,66 +14,6 @@ const RETENTION_DAYS: &str = "retention_days";
 /// The settings that were named.
 #[derive(Debug, Clone, Default)]
 pub struct Settings(pub TopicPatch);
-
-/// An option, as the list has it.
-struct Flag {
-    name: &'static str,
-    help: &'static str,
-    value: &'static str,
-}
-
-impl Flag {
-    fn arg(&self) -> Arg {
-        let Self { name, help, value } = *self;
-        Arg::new(name).long(name.replace('_', "-")).value_name(value).help(help.trim_ascii())
-    }
-
-    /// What can be given, as a sentence has it: `a|b|c` becomes `a, b or c`.
-    fn choices(&self) -> String {
-        match self.value.rsplit_once('|') {
-            Some((first, last)) => format!("{} or {last}", first.replace('|', ", ")),
-            None => self.value.to_owned(),
-        }
-    }
-}
-
-/// What an option can be set to, by one flag unless it says otherwise.
-trait FlagValue: Clone + Send + Sync + 'static {
-    fn parsed(flag: &Flag) -> Arg;
-
-    fn add(flag: &Flag, command: Command) -> Command {
-        command.arg(Self::parsed(flag))
-    }
-
-    fn given(name: &str, matches: &ArgMatches) -> Option<Self> {
-        matches.get_one(name).cloned()
-    }
-}
-
-impl FlagValue for u32 {
-    fn parsed(flag: &Flag) -> Arg {
-        flag.arg().value_parser(value_parser!(u32))
-    }
-}
-
-impl FlagValue for u64 {
-    fn parsed(flag: &Flag) -> Arg {
-        flag.arg().value_parser(value_parser!(u64))
-    }
-}
-
-impl FlagValue for bool {
-    fn parsed(flag: &Flag) -> Arg {
-        flag.arg().value_parser(value_parser!(bool)).num_args(0..=1).default_missing_value("true")
-    }
-}
-
-/// A flag whose values are names.
-fn named<T: TryFrom<String> + Clone + Send + Sync + 'static>(flag: &Flag) -> Arg {
-    let choices = flag.choices();
-    flag.arg()
-        .value_parser(move |text: &str| T::try_from(text.to_owned()).map_err(|_| format!("use {choices}")))
-}
 
 impl FlagValue for Durability {
     fn parsed(flag: &Flag) -> Arg {

@@ -9,7 +9,7 @@ fn what_is_not_answered_is_sent_again_in_order() {
     let frames = hand.sent();
     assert_eq!(frames.iter().flat_map(payloads).collect::<Vec<_>>(), [0, 1, 2, 3]);
     hand.ok(&frames[1]);
-    assert_eq!(answers.remove(1).try_recv().unwrap().unwrap().event.offset, 7);
+    assert_eq!(answers.remove(1).try_recv().unwrap().unwrap().offset, 7);
     hand.break_line();
     let mut late = hand.publish(4);
     assert!(hand.sent().is_empty(), "there is no line");

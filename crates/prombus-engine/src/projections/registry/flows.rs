@@ -4,7 +4,7 @@
 use super::super::circle::{self, Flow};
 use super::{ProjectionError, Projections};
 use prombus_core::collection::CollectionConfig;
-use prombus_core::{ReadError, TopicConfig, TopicName};
+use prombus_core::{ReadError, TopicConfig, TopicName, TopicState};
 use std::sync::Arc;
 use tokio::sync::MutexGuard;
 
@@ -16,13 +16,13 @@ impl Projections {
         (topic, collections): (&TopicName, &[(Arc<str>, CollectionConfig)]),
         snapshots: &[Flow],
     ) -> Option<String> {
-        let mut others = self.running_ways(Some(name));
+        let mut others = self.running_flows(Some(name));
         others.extend_from_slice(snapshots);
         circle::through(&Flow::of(name, topic, collections), &others)
     }
 
     /// The ways through all projections that run but one, and do not stand still.
-    fn running_ways(&self, but: Option<&str>) -> Vec<Flow> {
+    fn running_flows(&self, but: Option<&str>) -> Vec<Flow> {
         let running = self.running.lock();
         let others = running
             .iter()
@@ -35,27 +35,31 @@ impl Projections {
 
     /// The ways to snapshot topics. Those of the configuration count too, as topics are made by it whenever they are made
     /// anew.
-    pub(super) async fn snapshot_ways(&self) -> Result<Vec<Flow>, ReadError> {
-        let topics = self.hub.log.topics().await?;
+    pub(super) async fn snapshot_flows(&self) -> Result<Vec<Flow>, ReadError> {
+        Ok(self.flows_to_snapshots(&self.hub.log.topics().await?))
+    }
+
+    fn flows_to_snapshots(&self, topics: &[TopicState]) -> Vec<Flow> {
         let stored = topics.iter().map(|topic| (&topic.name, &topic.config));
         let all = stored.chain(&self.hub.new_topics.configs);
-        Ok(all.filter_map(|(name, config)| Flow::of_snapshots(name, config)).collect())
+        all.filter_map(|(name, config)| Flow::of_snapshots(name, config)).collect()
     }
 
     /// Refuses settings of a topic whose snapshots would lead back to it through projections that run. None is made or
-    /// changed until what this gives is dropped.
+    /// changed until what this gives is dropped. Gives all topics, too.
     pub(crate) async fn allow_snapshots(
         &self,
         name: &TopicName,
         config: &TopicConfig,
-    ) -> Result<MutexGuard<'_, bool>, ProjectionError> {
+    ) -> Result<(MutexGuard<'_, bool>, Vec<TopicState>), ProjectionError> {
         let unchanged = self.turn().await?;
-        let mut others = self.snapshot_ways().await?;
-        others.extend(self.running_ways(None));
+        let topics = self.hub.log.topics().await?;
+        let mut others = self.flows_to_snapshots(&topics);
+        others.extend(self.running_flows(None));
         let way = Flow::of_snapshots(name, config);
         match way.and_then(|way| circle::through(&way, &others)) {
             Some(circle) => Err(ProjectionError::Bad(circle)),
-            None => Ok(unchanged),
+            None => Ok((unchanged, topics)),
         }
     }
 }

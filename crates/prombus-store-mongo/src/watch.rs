@@ -1,0 +1,82 @@
+//! What other hubs change: the stream of changes of heads, by which those who wait here are woken.
+//!
+//! What this hub has changed itself is no news: whoever waits was woken when it was committed. Where the history of the stream is
+//! lost, everybody is woken, and heads are read again.
+
+use crate::failure::text;
+use crate::shared::{Counts, Shared};
+use futures::StreamExt;
+use mongodb::bson::{Document, doc};
+use mongodb::change_stream::ChangeStream;
+use prombus_core::{TopicName, Touched};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to wait before a stream is opened again that could not be.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Opens a stream of what changes from now on.
+pub async fn open(shared: &Shared) -> mongodb::error::Result<ChangeStream<Document>> {
+    let names = &shared.names;
+    let heads = [names.name("heads"), names.name("collections")];
+    let pipeline = [
+        doc! { "$match": { "ns.coll": { "$in": heads.to_vec() } } },
+        doc! { "$project": {
+            "operationType": 1, "ns": 1, "documentKey": 1, "lsid": 1, "clusterTime": 1,
+            "updateDescription.updatedFields.rev": 1,
+        } },
+    ];
+    Ok(names.db().watch().pipeline(pipeline).await?.with_type::<Document>())
+}
+
+/// Follows the stream for as long as the store is open.
+pub async fn follow(shared: Arc<Shared>, mut stream: ChangeStream<Document>) {
+    loop {
+        while let Some(change) = stream.next().await {
+            match change {
+                Ok(change) => heed(&shared, &change),
+                Err(error) => {
+                    tracing::warn!(error = %text(&error), "the stream of changes has broken off; opening it again");
+                    break;
+                }
+            }
+        }
+        Counts::add(&shared.counts.reopened_streams);
+        stream = loop {
+            match open(&shared).await {
+                Ok(stream) => break stream,
+                // There is nothing that would tell when the database is back.
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        };
+        *shared.cache.write() = Default::default();
+        // Whatever has changed meanwhile.
+        shared.tell(1, &Touched::everything());
+        shared.has_index.notify_one();
+    }
+}
+
+fn heed(shared: &Shared, change: &Document) {
+    if shared.made(change.get_document("lsid").ok()) {
+        return;
+    }
+    let name = change.get_document("documentKey").ok().and_then(|key| key.get_str("_id").ok());
+    let of = change.get_document("ns").ok().and_then(|ns| ns.get_str("coll").ok());
+    let (Some(name), Some(of)) = (name, of) else { return };
+    let mut touched = Touched::default();
+    let is_update = change.get_str("operationType").is_ok_and(|kind| kind == "update");
+    if of == shared.names.name("collections") {
+        shared.cache.write().collections.remove(name);
+        touched.wrote_to(name);
+        if !is_update {
+            shared.has_index.notify_one();
+        }
+    } else if let Ok(topic) = TopicName::parse(name) {
+        shared.cache.write().heads.remove(&topic);
+        match is_update {
+            true => touched.appended_to(&topic),
+            false => touched.changed(&topic),
+        }
+    }
+    shared.tell(1, &touched);
+}

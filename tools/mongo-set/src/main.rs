@@ -1,0 +1,159 @@
+//! Starts a replica set of three members on free ports of this machine, prints its URL, and stops it when its input ends:
+//! so it goes with whoever has started it.
+
+use clap::Parser;
+use mongodb::bson::{Bson, Document, doc};
+use mongodb::options::ClientOptions;
+use mongodb::{Client, Database};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt;
+
+const MEMBERS: usize = 3;
+const NAME: &str = "r3";
+/// How long a set may take to get a primary.
+const READY: Duration = Duration::from_secs(60);
+/// How long to wait before it is asked again.
+const PAUSE: Duration = Duration::from_millis(50);
+/// As short as it makes sense: tests wait for elections.
+const ELECTION_TIMEOUT_MS: i32 = 2_000;
+
+/// A replica set of three members, until the input of this program ends
+#[derive(Debug, Parser)]
+struct Args {
+    /// The program; otherwise the one that `cargo xtask tools` has installed
+    #[arg(long)]
+    mongod: Option<PathBuf>,
+    /// Where the data go; otherwise a temporary folder
+    #[arg(long)]
+    data: Option<PathBuf>,
+}
+
+/// One member; it ends with this.
+struct Member {
+    port: u16,
+    process: Child,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // One that has ended by itself is as good.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Args::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<(), String> {
+    let installed = || repo::target_dir().join("tools/mongod/fiftyone/db/bin/mongod");
+    let mongod = args.mongod.unwrap_or_else(installed);
+    let temporary = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
+    let data = args.data.unwrap_or_else(|| temporary.path().to_owned());
+    let members: Vec<Member> =
+        (0..MEMBERS).map(|n| start(&mongod, &data, n)).collect::<Result<_, String>>()?;
+    let hosts: Vec<String> = members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+    initiate(&hosts).await.map_err(|why| format!("{why}; see the logs in {}", data.display()))?;
+    let url = format!("mongodb://{}/?replicaSet={NAME}\n", hosts.join(","));
+    let said = async {
+        let mut out = tokio::io::stdout();
+        out.write_all(url.as_bytes()).await?;
+        out.flush().await?;
+        // Whatever comes, it goes on until there is no more.
+        tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await
+    };
+    said.await.map_err(|error: std::io::Error| error.to_string())?;
+    drop(members);
+    Ok(())
+}
+
+fn start(mongod: &Path, data: &Path, n: usize) -> Result<Member, String> {
+    let folder = data.join(format!("member{n}"));
+    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let port = free_port().map_err(|error| format!("no free port: {error}"))?;
+    let mut command = Command::new(mongod);
+    command
+        .args(["--replSet", NAME, "--bind_ip", "127.0.0.1", "--quiet", "--port", &port.to_string()])
+        .args(["--wiredTigerCacheSizeGB", "1", "--oplogSize", "512"])
+        .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
+        .arg("--logpath")
+        .arg(data.join(format!("member{n}.log")))
+        .arg("--dbpath")
+        .arg(&folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let process = command.spawn().map_err(|error| {
+        format!("{} cannot be run: {error}; `cargo xtask tools` installs it", mongod.display())
+    })?;
+    Ok(Member { port, process })
+}
+
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+async fn admin(url: String) -> Result<Database, String> {
+    let mut options = ClientOptions::parse(url).await.map_err(|error| error.to_string())?;
+    options.server_selection_timeout = Some(Duration::from_secs(1));
+    Ok(Client::with_options(options).map_err(|error| error.to_string())?.database("admin"))
+}
+
+/// Makes a set of the members, and waits until it has a primary and the others follow.
+async fn initiate(hosts: &[String]) -> Result<(), String> {
+    let first = hosts.first().ok_or("no members")?;
+    let admin = admin(format!("mongodb://{first}/?directConnection=true")).await?;
+    let member = |(n, host): (usize, &String)| Bson::Document(doc! { "_id": n as i32, "host": host });
+    let config = doc! {
+        "_id": NAME,
+        "members": hosts.iter().enumerate().map(member).collect::<Vec<_>>(),
+        "settings": { "electionTimeoutMillis": ELECTION_TIMEOUT_MS },
+    };
+    let begun = Instant::now();
+    until(begun, async || answered(&admin, doc! { "replSetInitiate": config.clone() }).await).await?;
+    until(begun, async || {
+        let status = answered(&admin, doc! { "replSetGetStatus": 1 }).await?;
+        let members = status.get_array("members").map_err(|error| error.to_string())?;
+        let state = |member: &Bson| {
+            member.as_document().and_then(|member| member.get_str("stateStr").ok()).map(str::to_owned)
+        };
+        let states: Vec<String> = members.iter().filter_map(state).collect();
+        let count = |wanted: &str| states.iter().filter(|state| *state == wanted).count();
+        match (count("PRIMARY"), count("SECONDARY")) {
+            (1, others) if others == MEMBERS - 1 => Ok(status),
+            _ => Err(format!("the members are {}", states.join(", "))),
+        }
+    })
+    .await
+    .map(drop)
+}
+
+async fn answered(admin: &Database, command: Document) -> Result<Document, String> {
+    admin.run_command(command).await.map_err(|error| error.kind.to_string())
+}
+
+/// Tries until it is done, or has taken too long.
+async fn until(
+    begun: Instant,
+    mut attempt: impl AsyncFnMut() -> Result<Document, String>,
+) -> Result<Document, String> {
+    loop {
+        match attempt().await {
+            Ok(answer) => return Ok(answer),
+            Err(why) if begun.elapsed() > READY => return Err(why),
+            // A member that starts tells nobody.
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
