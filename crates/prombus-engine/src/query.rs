@@ -465,14 +465,22 @@ impl Reader {
             limit: limit.min(READ_EVENTS),
             max_bytes: self.read_bytes(),
         };
-        let mut events = self.log.history(request).await?;
+        let is_asked_for = |partition: Partition, offset: Offset| {
+            self.query.partition.is_none_or(|wanted| wanted == partition)
+                && starts.get(partition.0 as usize).is_some_and(|start| offset >= *start)
+        };
+        let mut events = match self.log.history(request).await {
+            // Nobody wants to know what could be made of it.
+            Err(ReadError::NotRaised { partition, offset, .. }) if !is_asked_for(partition, offset) => {
+                self.place = QueryPosition { partition, offset: Some(offset) };
+                return Ok(Some(Vec::new()));
+            }
+            events => events?,
+        };
         self.check_place().await?;
         let Some(last) = events.last() else { return Ok(None) };
         self.place = QueryPosition { partition: last.partition, offset: Some(last.offset) };
-        events.retain(|event| {
-            self.query.partition.is_none_or(|wanted| wanted == event.partition)
-                && starts.get(event.partition.0 as usize).is_some_and(|start| event.offset >= *start)
-        });
+        events.retain(|event| is_asked_for(event.partition, event.offset));
         Ok(Some(events))
     }
 

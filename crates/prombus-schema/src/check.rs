@@ -6,6 +6,7 @@ use crate::{
     json::Json,
     schema::Schema,
     solve::{Budget, Claim, Rest, Solver, Why},
+    validator::TOO_MANY_STEPS,
 };
 use serde_json::Value;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -246,6 +247,7 @@ impl Hunt<'_, '_> {
             if let Some(confirmed) = found.values.iter().find_map(|value| self.confirmed(value)) {
                 return Ok(Some(confirmed));
             }
+            doubt = found.values.iter().find_map(|value| self.beyond(value)).unwrap_or(doubt);
             match found.rest {
                 // What is not found because there were no steps left to find it may be there all the same.
                 _ if self.solver.is_spent() => return Err(Why::Budget),
@@ -264,9 +266,17 @@ impl Hunt<'_, '_> {
     fn confirmed(&self, document: &Json) -> Option<Value> {
         let document = document.to_value()?;
         let Direction { source, target, .. } = self.direction;
-        let taken = source.validator().takes(&document) == Some(true);
-        let refused = taken && target.validator().takes(&document) == Some(false);
+        let taken = source.validator().takes(&document) == Ok(true);
+        let refused = taken && target.validator().takes(&document) == Ok(false);
         (refused && document.to_string().len() <= COUNTEREXAMPLE_LIMIT).then_some(document)
+    }
+
+    /// What of a schema keeps the validators from confirming a document.
+    fn beyond(&self, document: &Json) -> Option<Why> {
+        let document = document.to_value()?;
+        let Direction { source, target, .. } = self.direction;
+        let why = [source, target].iter().find_map(|schema| schema.validator().takes(&document).err())?;
+        Some(if why == TOO_MANY_STEPS { Why::Budget } else { Why::Opaque(why) })
     }
 
     /// Tells why the target refuses a document, unless that was told.

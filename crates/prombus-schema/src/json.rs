@@ -1,6 +1,6 @@
 //! JSON values with numbers as they were written, and the way to and from those of `serde_json`.
 
-use crate::decimal::Decimal;
+use crate::{decimal::Decimal, schema::DEPTH_LIMIT};
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -267,6 +267,13 @@ impl Reader<'_> {
     }
 }
 
+/// Whether two texts are the same JSON value, whichever way they are written: in another order of members, or `1.0` for `1`.
+/// A text that is not JSON, or is nested deeper than schemas may be, is the same only as itself.
+pub fn is_same_json(one: &[u8], other: &[u8]) -> bool {
+    let read = |text: &[u8]| Json::parse(std::str::from_utf8(text).ok()?, DEPTH_LIMIT).ok();
+    one == other || read(one).is_some_and(|one| read(other).is_some_and(|other| one == other))
+}
+
 /// A document, if it has a number that `serde_json` would round. Most have none, which is seen without reading them.
 pub fn with_long_numbers(document: &[u8], depth: usize) -> Option<Json> {
     if !has_long_number(document) {
@@ -397,6 +404,16 @@ mod tests {
         ] {
             assert!(with_long_numbers(text.as_bytes(), 9).is_none(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_same_value_can_be_written_in_many_ways() {
+        let same = |one: &str, other: &str| is_same_json(one.as_bytes(), other.as_bytes());
+        assert!(same(r#"{"a":1,"b":[1e2]}"#, "{ \"b\": [100.0], \"\\u0061\": 1.0 }"));
+        assert!(!same("[1,2]", "[2,1]"));
+        assert!(!same("9007199254740992", "9007199254740993"));
+        assert!(!same(r#"{"a":null}"#, "{}"));
+        assert!(same("{", "{") && !same("{", "{ "));
     }
 
     #[test]

@@ -38,6 +38,7 @@ pub use demand::{Demand, UnknownWord};
 pub use draft::Draft;
 pub use error::SchemaError;
 pub use example::{Wanted, documents, example};
+pub use json::is_same_json;
 pub use schema::{BYTES_LIMIT, DEPTH_LIMIT, Schema};
 pub use solve::Budget;
 pub use validator::{FAULTS_LIMIT, Fault, Validator};

@@ -19,6 +19,9 @@ use std::{
 /// How many pairs of schemas and values are told apart. A document that has more counts as too much.
 const PAIRS_LIMIT: usize = 500_000;
 
+/// In how many bytes a pattern is looked for while a validator goes through one schema.
+const STEP_BYTES: u64 = 16;
+
 /// A schema, and those that it applies.
 #[derive(Debug, Default)]
 struct Applied {
@@ -34,6 +37,11 @@ struct Applied {
     named: u64,
     /// Whether it looks at every name of an object.
     every: bool,
+    /// How many patterns and formats it looks for in a text, and in every name of an object.
+    texts: u64,
+    names_texts: u64,
+    /// To the names of an object.
+    keys: Vec<u32>,
     /// How many unevaluated keywords it has.
     left_over: u64,
 }
@@ -42,8 +50,10 @@ impl Applied {
     /// Those that apply to parts of a value, and whether these are named.
     fn inside(&self) -> impl Iterator<Item = (u32, bool)> {
         let named = self.first.iter().chain(self.names.values()).map(|next| (*next, true));
-        let others =
-            [&self.patterns, &self.rest, &self.items].into_iter().flatten().map(|next| (*next, false));
+        let others = [&self.patterns, &self.rest, &self.items, &self.keys]
+            .into_iter()
+            .flatten()
+            .map(|next| (*next, false));
         named.chain(others)
     }
 
@@ -87,10 +97,13 @@ impl Cost {
 #[derive(Debug)]
 pub struct Outline {
     schemas: Vec<Applied>,
-    /// What each schema costs for a value without parts.
+    /// What each schema costs for a value without parts, and how many patterns it looks for if that is a text.
     here: Vec<Cost>,
+    texts: Vec<u64>,
     /// How many schemas a validator goes through for one value and all that is in it, as long as it does not go in circles.
     pub size: u64,
+    /// How many patterns it looks for, for the same.
+    patterns: u64,
     /// Whether schemas apply themselves to parts of a value.
     pub circles: bool,
     /// How many schemas apply each other to the same value, one through the other.
@@ -107,11 +120,17 @@ impl Outline {
         let numbers: HashMap<Address, u32> =
             schemas.iter().enumerate().map(|(at, schema)| (place(schema), at as u32)).collect();
         let schemas: Vec<Applied> = schemas.iter().map(|schema| applied(schema, steps, &numbers)).collect();
-        let (here, chain, unevaluated) = in_place(&schemas);
+        let InPlace { here, texts, chain, unevaluated } = in_place(&schemas);
         let (order, back) = postorder(&schemas, Applied::all);
         let (mut sizes, mut longest) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
+        let mut patterns: Vec<u64> = schemas.iter().map(|schema| schema.texts + schema.names_texts).collect();
         for at in order {
             let mut cost = Cost::ONE;
+            for next in schemas[at].all() {
+                if !back.get(&at).is_some_and(|back| back.contains(&next)) {
+                    patterns[at] = patterns[at].saturating_add(patterns[next as usize]);
+                }
+            }
             let mut size = |next: u32| {
                 let circle = back.get(&at).is_some_and(|back| back.contains(&next));
                 let depth = if circle { 1 } else { longest[next as usize] };
@@ -124,12 +143,34 @@ impl Outline {
         }
         let size = sizes.first().map_or(1, |cost| cost.taken);
         let longest = longest.first().copied().unwrap_or(1);
-        Self { schemas, here, size, circles: !back.is_empty(), chain, longest, unevaluated }
+        let patterns = patterns.first().copied().unwrap_or(0);
+        let circles = !back.is_empty();
+        Self { schemas, here, texts, size, patterns, circles, chain, longest, unevaluated }
+    }
+
+    /// How many schemas a validator goes through, about and at most, for documents that hold so many values and bytes
+    /// together, as long as it does not go in circles.
+    pub fn steps(&self, values: u64, bytes: u64) -> u64 {
+        self.size.saturating_mul(values).saturating_add(self.patterns.saturating_mul(bytes / STEP_BYTES))
+    }
+
+    /// The same for a document that was read.
+    pub fn steps_for(&self, document: &Value) -> u64 {
+        let (mut values, mut bytes) = (0, 0);
+        extent(document, &mut values, &mut bytes);
+        self.steps(values, bytes)
     }
 
     /// How many schemas a validator can be inside of at once.
     pub fn depth(&self) -> u64 {
         if self.circles { self.chain.saturating_mul(DEPTH_LIMIT as u64) } else { self.longest }
+    }
+
+    /// What a schema costs for a text.
+    fn text(&self, at: u32, text: &str) -> Cost {
+        let mut cost = self.here[at as usize];
+        cost.taken = cost.taken.saturating_add(found(self.texts[at as usize], text));
+        cost
     }
 
     /// How many schemas a validator goes through for a document if nothing lets it stop early.
@@ -139,23 +180,50 @@ impl Outline {
     }
 }
 
-/// What each schema costs for a value without parts, how long the longest chain is, and what unevaluated keywords cost.
-fn in_place(schemas: &[Applied]) -> (Vec<Cost>, u64, u64) {
+/// How many values a document holds, and how many bytes its texts have together.
+fn extent(document: &Value, values: &mut u64, bytes: &mut u64) {
+    *values += 1;
+    match document {
+        Value::String(text) => *bytes += text.len() as u64,
+        Value::Array(items) => items.iter().for_each(|item| extent(item, values, bytes)),
+        Value::Object(members) => {
+            for (name, value) in members {
+                *bytes += name.len() as u64;
+                extent(value, values, bytes);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What schemas cost for one value, without what is in it.
+struct InPlace {
+    here: Vec<Cost>,
+    texts: Vec<u64>,
+    /// How long the longest chain is.
+    chain: u64,
+    /// What unevaluated keywords cost.
+    unevaluated: u64,
+}
+
+fn in_place(schemas: &[Applied]) -> InPlace {
     let (order, _) = postorder(schemas, |schema| schema.here.clone());
     let (mut here, mut chains) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
     let (mut ways, mut unevaluated) = (vec![1u64; schemas.len()], 0u64);
+    let mut texts: Vec<u64> = schemas.iter().map(|schema| schema.texts).collect();
     for at in order {
         let mut cost = Cost::ONE;
         ways[at] += schemas[at].named;
         for next in &schemas[at].here {
             cost.here(here[*next as usize]);
+            texts[at] = texts[at].saturating_add(texts[*next as usize]);
             chains[at] = chains[at].max(1 + chains[*next as usize]);
             ways[at] = ways[at].saturating_add(ways[*next as usize]);
         }
         unevaluated = unevaluated.saturating_add(ways[at].saturating_mul(schemas[at].left_over));
         here[at] = cost.with(&schemas[at]);
     }
-    (here, chains.into_iter().max().unwrap_or(1), unevaluated)
+    InPlace { here, texts, chain: chains.into_iter().max().unwrap_or(1), unevaluated }
 }
 
 struct Counted<'o> {
@@ -167,8 +235,10 @@ impl Counted<'_> {
     fn visits(&mut self, at: u32, value: &Value) -> Cost {
         let outline = self.outline;
         let schema = &outline.schemas[at as usize];
-        if !matches!(value, Value::Object(_) | Value::Array(_)) {
-            return outline.here[at as usize];
+        match value {
+            Value::Object(_) | Value::Array(_) => {}
+            Value::String(text) => return outline.text(at, text),
+            _ => return outline.here[at as usize],
         }
         let pair = (at, std::ptr::from_ref(value) as usize);
         if let Some(known) = self.known.get(&pair) {
@@ -183,9 +253,10 @@ impl Counted<'_> {
         }
         match value {
             Value::Object(members) => {
-                let names = if schema.every { members.len() as u64 } else { 0 };
-                cost.taken = cost.taken.saturating_add(names);
                 for (name, inner) in members {
+                    let looked = u64::from(schema.every).saturating_add(found(schema.names_texts, name));
+                    cost.taken = cost.taken.saturating_add(looked);
+                    schema.keys.iter().for_each(|next| cost.inside(outline.text(*next, name), true));
                     let named = schema.names.get(name.as_str()).copied();
                     // What a pattern is found in is not one of the rest.
                     let rest = named.is_none() && schema.patterns.is_empty();
@@ -212,6 +283,11 @@ impl Counted<'_> {
     }
 }
 
+/// How many steps it takes to look for patterns in a text.
+fn found(patterns: u64, text: &str) -> u64 {
+    patterns.saturating_mul(text.len() as u64 / STEP_BYTES)
+}
+
 fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Address, u32>) -> Applied {
     let number = |schema: &Json| numbers.get(&place(schema)).copied();
     let mut applied = Applied::default();
@@ -233,7 +309,10 @@ fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Address, u32>) -> App
                     .filter_map(|(name, schema)| Some((name.clone(), number(schema)?)))
                     .collect();
             }
+            ("pattern" | "format", Json::String(_)) => applied.texts += 1,
+            ("propertyNames", schema) => applied.keys.extend(number(schema)),
             ("patternProperties", Json::Object(schemas)) => {
+                applied.names_texts += schemas.len() as u64;
                 applied.patterns = schemas.values().filter_map(number).collect()
             }
             ("additionalProperties" | "unevaluatedProperties", schema) => applied.rest.extend(number(schema)),

@@ -30,11 +30,14 @@ const MESSAGE_LIMIT: usize = 300;
 /// How deep a document may be nested.
 pub const DEPTH_LIMIT: usize = 128;
 
-/// How many schemas may be gone through for a document without reckoning before how many they are.
+/// How many steps the crate `jsonschema` takes for a document: schemas that it goes through, and texts that it looks through.
+const VISITS_LIMIT: u64 = 10_000_000;
+
+/// The same where schemas go in circles, so that more may be gone through than is reckoned at first.
 const PLAIN_LIMIT: u64 = 10_000;
 
-/// How many schemas the crate `jsonschema` goes through for a document.
-const VISITS_LIMIT: u64 = 2_000_000;
+/// Why it is not known of a document whether it is taken, unless the schema has something that is beyond this crate.
+pub(crate) const TOO_MANY_STEPS: &str = "more steps than a check may take";
 
 /// How many schemas it goes through to tell every failing place.
 const FAULTS_VISITS_LIMIT: u64 = 500_000;
@@ -54,6 +57,16 @@ pub struct Fault {
     pub rule: String,
     /// What is wrong there.
     pub message: String,
+}
+
+/// The rule of a fault that no schema has found.
+const UNCHECKED: &str = "unchecked";
+
+impl Fault {
+    /// Whether the document could not be checked, so that it is neither known to be taken nor to be refused.
+    pub fn is_unchecked(&self) -> bool {
+        self.rule == UNCHECKED
+    }
 }
 
 /// A schema, ready to check documents. Cheap to clone and to share.
@@ -115,33 +128,44 @@ impl Validator {
         })
     }
 
-    /// How many schemas are gone through, about and at most, for documents that hold so many values together.
-    pub fn steps_for(&self, values: usize) -> u64 {
-        self.outline.size.saturating_mul(values as u64)
+    /// How many steps are taken, about and at most, for documents that hold so many values and bytes together.
+    pub fn steps_for(&self, values: usize, bytes: usize) -> u64 {
+        self.outline.steps(values as u64, bytes as u64)
     }
 
     /// Whether a document is taken.
     pub fn is_valid(&self, document: &Value) -> bool {
-        self.takes(document) == Some(true)
+        self.takes(document) == Ok(true)
     }
 
-    /// Whether a document is taken; `None` if that cannot be found out.
-    pub(crate) fn takes(&self, document: &Value) -> Option<bool> {
-        if self.is_exact && (self.outline.size <= PLAIN_LIMIT || self.visits(document) <= VISITS_LIMIT) {
-            return Some(self.on_stack(|| self.compiled.is_valid(document)));
+    /// Whether a document is taken, or why that cannot be found out.
+    pub(crate) fn takes(&self, document: &Value) -> Result<bool, &'static str> {
+        if self.is_exact && self.is_bounded(document) {
+            return Ok(self.on_stack(|| self.compiled.is_valid(document)));
         }
         self.on_stack(|| self.takes_exactly(&Json::from(document)))
     }
 
+    /// Whether the crate `jsonschema` takes no more steps than it may.
+    fn is_bounded(&self, document: &Value) -> bool {
+        let plain = if self.outline.circles { PLAIN_LIMIT } else { VISITS_LIMIT };
+        self.outline.steps_for(document) <= plain || self.visits(document) <= VISITS_LIMIT
+    }
+
     /// The same by formulas, which are exact, and take steps once for each pair of a schema and a value.
-    fn takes_exactly(&self, document: &Json) -> Option<bool> {
-        let formulas = self.formulas.get_or_init(|| self.formulas().map(Mutex::new)).as_ref()?;
+    fn takes_exactly(&self, document: &Json) -> Result<bool, &'static str> {
+        let formulas = self.formulas.get_or_init(|| self.formulas().map(Mutex::new)).as_ref();
+        let formulas = formulas.ok_or("the schema cannot be read again")?;
         let mut formulas = formulas.lock().unwrap_or_else(PoisonError::into_inner);
         let Formulas { graph, root } = &mut *formulas;
         graph.fuel = Fuel::new(BUDGET.steps);
+        graph.beyond = None;
         let holds = graph.holds(*root, document);
         graph.patterns.forget();
-        holds.filter(|_| !graph.fuel.is_empty())
+        match holds {
+            Some(holds) if !graph.fuel.is_empty() => Ok(holds),
+            _ => Err(graph.beyond.unwrap_or(TOO_MANY_STEPS)),
+        }
     }
 
     fn formulas(&self) -> Option<Formulas> {
@@ -166,13 +190,13 @@ impl Validator {
     }
 
     /// What there is to tell of a document, in the nearest numbers that `serde_json` holds.
-    fn told(&self, taken: Option<bool>, document: &Value) -> Vec<Fault> {
+    fn told(&self, taken: Result<bool, &'static str>, document: &Value) -> Vec<Fault> {
         let whole =
             |rule: &str, message: String| Fault { path: String::new(), rule: rule.to_owned(), message };
         match taken {
-            Some(true) => return Vec::new(),
-            Some(false) => {}
-            None => return vec![whole("schema", "the document is refused".to_owned())],
+            Ok(true) => return Vec::new(),
+            Ok(false) => {}
+            Err(why) => return vec![whole(UNCHECKED, format!("the document could not be checked: {why}"))],
         }
         if self.visits(document) > FAULTS_VISITS_LIMIT {
             let message = "the document is refused, in more ways than can be told one by one".to_owned();

@@ -282,7 +282,7 @@ impl Staging for Stage<'_> {
         self.placer
     }
 
-    fn recorded_ts(&self) -> u64 {
+    fn now_ms(&self) -> u64 {
         self.now_ms
     }
 

@@ -1,17 +1,29 @@
-//! Upcasters: how fast payloads of an old version become payloads of the latest one, on one core.
+//! Schemas: how long a check takes, how fast payloads of an old version become payloads of the latest one, both on one core,
+//! and what publishing costs where a topic has a schema.
 
 use super::context::Context;
+use super::hub::Hub;
 use super::load;
-use super::table::{Group, Ledger, Row};
+use super::stats::Unit;
+use super::table::{Group, Ledger, Row, Target};
 use prombus_core::Json;
 use prombus_engine::schemas::upcast::{Chain, Hop, Upcaster};
-use serde_json::{Value, json};
+use prombus_schema::{Comparison, Compat, Policy, Schema, check};
+use serde_json::{Map, Value, json};
 use std::time::Instant;
 
-/// How many payloads are raised.
+/// How many payloads are raised, and published to either topic.
 const EVENTS: u64 = 1_000_000;
+/// How many checks are made of two large schemas.
+const CHECKS: u64 = 50;
+/// How many properties each of them has.
+const PROPERTIES: usize = 200;
 /// The largest payload that may be made.
 const MOST_BYTES: usize = 2 << 20;
+
+/// Publishing without a schema, and with one.
+const PLAIN: &str = "HTTP arrays of 100, 16 connections, 10 fields";
+const CHECKED: &str = "HTTP arrays of 100, 16 connections, 10-field schema";
 
 /// The group.
 pub struct Schemas;
@@ -22,10 +34,12 @@ impl Group for Schemas {
     }
 
     fn needs_hub(&self) -> bool {
-        false
+        true
     }
 
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+        let row = Row::of("two schemas of 200 properties, read and compared", Unit::Milliseconds);
+        ledger.record(row.target(Target::AtMost(50.0)), compared(context.scaled(CHECKS))?);
         let renamed =
             json!([{"rename": ["mem_mb", "mem_mib"]}, {"set": {"unit": "'MiB'"}}, {"remove": ["old"]}]);
         let computed =
@@ -35,10 +49,67 @@ impl Group for Schemas {
             let first =
                 json!([{"rename": ["pid", "process.id"]}, {"set": {"schema": "2", "at": "payload.ts"}}]);
             let rate = measure([&first, second], context.scaled(EVENTS))?;
-            ledger.record(Row::events(name), rate);
+            ledger.record(Row::events(name).target(Target::AtLeast(2e5)), rate);
         }
-        Ok(())
+        published(context, ledger)
     }
+}
+
+/// How long it takes to read two large schemas and to prove that the second one follows, in milliseconds.
+fn compared(checks: u64) -> Result<f64, String> {
+    let text = |more: usize| {
+        let property = |at: usize| {
+            (
+                format!("field_{at}"),
+                json!({"type": "string", "maxLength": 20 + more, "pattern": "^[a-z0-9.-]*$"}),
+            )
+        };
+        let properties: Map<String, Value> = (0..PROPERTIES + more).map(property).collect();
+        json!({"type": "object", "required": ["field_7"], "properties": properties}).to_string()
+    };
+    let (old, new) = (text(0), text(1));
+    let start = Instant::now();
+    for _ in 0..checks {
+        let read = |text: &str| Schema::parse(text).map_err(|error| error.to_string());
+        let (old, new) = (read(&old)?, read(&new)?);
+        let comparison =
+            Comparison { old: &old, new: &new, compat: Compat::Backward, policy: Policy::Lenient };
+        if !check(&comparison).is_compatible() {
+            return Err("a schema of one property more was found to be incompatible".to_owned());
+        }
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e3 / checks as f64)
+}
+
+/// Publishes the same payloads to a topic without and to one with a schema.
+fn published(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+    let hub = Hub::start(context, &context.fresh_dir("schemas")?)?;
+    let schema = json!({
+        "type": "object", "required": ["n", "host", "kind", "status"], "properties": {
+            "n": {"type": "integer", "minimum": 0}, "host": {"type": "string", "minLength": 1, "maxLength": 253},
+            "kind": {"type": "string", "pattern": "^[a-z]+$"}, "status": {"enum": ["alive", "late", "gone"]},
+            "ok": {"type": "boolean"}, "pid": {"type": "integer", "minimum": 1},
+            "cpu_pct": {"type": "number", "minimum": 0, "maximum": 100}, "mem_mib": {"type": "number", "minimum": 0},
+            "labels": {"type": "array", "items": {"type": "string"}, "maxItems": 16}, "pad": {"type": "string"}
+        }
+    });
+    let answer = hub.post("/v1/schemas/checked-0000", &json!({ "schema": schema }).to_string())?;
+    if answer.status != 201 {
+        return Err(format!("the schema was not registered: {}", answer.status));
+    }
+    let events = context.scaled(EVENTS);
+    let count = events.to_string();
+    let rows = [
+        ("plain", Row::events(PLAIN)),
+        ("checked", Row::events(CHECKED).versus(PLAIN).target(Target::Ratio(0.7))),
+    ];
+    for (prefix, row) in rows {
+        let batches = ["--batch", "100", "--connections", "16", "--fields"];
+        let load = hub.load(&[&["--events", &count, "--prefix", prefix], &batches[..]].concat())?;
+        hub.check_topic(&format!("{prefix}-0000"), events)?;
+        ledger.record(row, load.events_per_s);
+    }
+    hub.stop()
 }
 
 /// Payloads raised in a second.

@@ -56,6 +56,7 @@ const TESTKIT_PARTS: &[&str] = &[
 /// What measures and kills the hub is built on.
 const TOOL_PARTS: &[&str] = &[
     "prombus-core",
+    "prombus-schema",
     "prombus-store-disk",
     "prombus-store-mongo",
     "prombus-engine",

@@ -7,8 +7,30 @@ use super::settling::SettleCall;
 use super::state::{Delivery, GivenBack, Settle};
 use crate::filter::{self, Filter};
 use crate::schemas::raise::{RaiseTurn, Raiser};
-use prombus_core::{Event, Page, TopicState};
+use prombus_core::{Event, Offset, Page, Partition, TopicState};
+use std::collections::HashSet;
 use std::sync::Arc;
+
+/// How a pull raises what it delivers.
+///
+/// While it was waiting, another version may have been registered, and an event of that version read, by this pull or
+/// another one. A raiser of before does not know that version. Only one that was made after the event was read can tell
+/// that there is none.
+#[derive(Default)]
+pub(super) struct Raising {
+    /// What raises the events; `None` where they are delivered as they are.
+    pub raiser: Option<Arc<Raiser>>,
+    /// Events of versions that an earlier raiser did not know. They were read before the present one was made.
+    unknown: HashSet<(Partition, Offset)>,
+}
+
+/// What came of deliveries.
+pub(super) struct Raised {
+    /// Those that are handed out.
+    pub deliveries: Vec<Delivery>,
+    /// Whether the first of those that went back is of a version that the raiser does not know: a newer one is needed.
+    pub is_outdated: bool,
+}
 
 impl Group {
     /// What raises the events of the topic as it is, where the group normalizes. Refused where some could not be raised
@@ -21,19 +43,27 @@ impl Group {
     }
 
     /// Deliveries as those of the latest version. Those that cannot be raised are settled as dead, and those for which there
-    /// is no time now go back. Nothing waits here, so that what was taken is handed out.
+    /// is no time now, or for which the raiser may be too old, go back. Nothing waits here, so that what was taken is
+    /// handed out.
     pub(super) fn raised(
         self: &Arc<Self>,
+        raising: &mut Raising,
         raiser: &Raiser,
         turn: RaiseTurn,
         deliveries: Vec<Delivery>,
-    ) -> Vec<Delivery> {
+    ) -> Raised {
         let (mut raised, mut dead) = (Vec::with_capacity(deliveries.len()), Vec::new());
+        let mut is_outdated = false;
+        let unknown = &raising.unknown;
         let rest = raiser.raise_some(deliveries, turn, |raiser, delivery| {
             let Delivery { event, lease, attempt, deadline } = delivery;
             let (lease, attempt, deadline) = (*lease, *attempt, *deadline);
             match raiser.raise(event) {
                 Ok(event) => raised.push(Delivery { event, lease, attempt, deadline }),
+                Err(_) if !raiser.knows_version_of(event) && !unknown.contains(&place(event)) => {
+                    is_outdated = true;
+                    return false;
+                }
                 Err(why) => dead.push(Some(Settle::Bury { lease, reason: not_normalized(&why) })),
             }
             true
@@ -46,7 +76,11 @@ impl Group {
             let leases: Vec<_> = rest.iter().map(|delivery| delivery.lease).collect();
             self.give_back(&leases, GivenBack::Unused);
         }
-        raised
+        if is_outdated {
+            let unknown = rest.iter().map(|delivery| &delivery.event);
+            raising.unknown.extend(unknown.filter(|event| !raiser.knows_version_of(event)).map(place));
+        }
+        Raised { deliveries: raised, is_outdated }
     }
 
     /// What of a page is to be delivered. An event that cannot be raised is, whatever the filter says: it becomes a dead
@@ -91,6 +125,10 @@ impl Group {
         let page = Page { events: vec![event.clone()], next, end };
         !self.filtered((filter, turn), raiser, page).await.events.is_empty()
     }
+}
+
+fn place(event: &Event) -> (Partition, Offset) {
+    (event.partition, event.offset)
 }
 
 /// Why an event that could not be raised is dead.

@@ -7,11 +7,11 @@ mod turns;
 
 use super::GroupError;
 use super::group::Group;
+use super::normal::{Raised, Raising};
 use super::options::{Mode, check_name};
 use super::partition_queue::Want;
 use super::state::{Delivery, PartitionWant, Take};
 use crate::filter::{Cost, Filter};
-use crate::schemas::raise::Raiser;
 pub(super) use fetching::Body;
 pub use presence::Present;
 use prombus_core::error::Retry;
@@ -124,6 +124,7 @@ impl Group {
     ) -> Result<(Vec<Delivery>, Turn), GroupError> {
         let search_until = until.max(Instant::now() + MIN_SEARCH);
         let mut found = Found { group: self, untold: false };
+        let mut raising = Raising::default();
         loop {
             let mut more = pin!(self.more.notified());
             // From here on nothing is missed, whenever it happens.
@@ -133,18 +134,17 @@ impl Group {
                 Some(turns) => turns.of(self.cost()).clone().acquire_owned().await.ok(),
                 None => None,
             };
-            let raiser = self.raiser(&self.current_topic().await?).await?;
-            let raiser = raiser.as_deref();
+            raising.raiser = self.raiser(&self.current_topic().await?).await?;
             self.check_home().await?;
             self.until_secured().await?;
             self.fetch(take, true, &mut found).await?;
-            let (deliveries, room) = self.take_raised(take, raiser, &mut found).await?;
+            let (deliveries, room) = self.take_raised(take, &mut raising, &mut found).await?;
             if !deliveries.is_empty() {
                 return Ok((deliveries, turn));
             }
             if room && self.fetch(take, false, &mut found).await? {
                 // In the same turn, so that those who wait for theirs leave nothing behind that they have read.
-                let (deliveries, _) = self.take_raised(take, raiser, &mut found).await?;
+                let (deliveries, _) = self.take_raised(take, &mut raising, &mut found).await?;
                 if !deliveries.is_empty() || Instant::now() > search_until {
                     return Ok((deliveries, turn));
                 }
@@ -196,18 +196,21 @@ impl Group {
     async fn take_raised(
         self: &Arc<Self>,
         take: &Take,
-        raiser: Option<&Raiser>,
+        raising: &mut Raising,
         found: &mut Found<'_>,
     ) -> Result<(Vec<Delivery>, bool), GroupError> {
-        let Some(raiser) = raiser else { return self.take_found(take, found) };
         loop {
+            let Some(raiser) = raising.raiser.clone() else { return self.take_found(take, found) };
             let turn = raiser.turn().await;
             let (taken, room) = self.take_found(take, found)?;
             let is_all = taken.is_empty();
-            let raised = self.raised(raiser, turn, taken);
+            let Raised { deliveries, is_outdated } = self.raised(raising, &raiser, turn, taken);
             // Behind what has become dead letters there may be more.
-            if is_all || !raised.is_empty() {
-                return Ok((raised, room));
+            if is_all || !deliveries.is_empty() {
+                return Ok((deliveries, room));
+            }
+            if is_outdated {
+                raising.raiser = self.raiser(&self.current_topic().await?).await?;
             }
         }
     }

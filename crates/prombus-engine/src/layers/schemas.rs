@@ -6,15 +6,15 @@
 //! pass a gate.
 
 use crate::bus::{Bus, BusError, Layer};
-use crate::schemas::Shared;
 use crate::schemas::gate::{Gate, Pass};
-use crate::schemas::judge::{self, Judged, TopicSchemas};
+use crate::schemas::judge::{self, Judged, Repeated, TopicSchemas};
 use crate::schemas::known::Known;
 use crate::schemas::violation::Violations;
+use crate::schemas::{Shared, apart, stored};
 use async_trait::async_trait;
 use prombus_core::{
-    Append, Commit, CommitError, ConfigChange, EventCopy, EventLog, Json, NewTopics, ReadError, SchemaMode,
-    SeenTopic, SnapshotConfig, Ticket, TopicConfig, TopicName,
+    Append, Commit, CommitError, ConfigChange, Documents, EventCopy, EventLog, Json, NewTopics, ReadError,
+    SchemaMode, SeenTopic, SnapshotConfig, Ticket, TopicConfig, TopicName,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -23,6 +23,7 @@ use std::sync::Arc;
 /// The layer.
 pub struct SchemaChecks {
     log: Arc<dyn EventLog>,
+    documents: Arc<dyn Documents>,
     known: Arc<Known>,
     gate: Arc<Gate>,
     violations: Arc<Violations>,
@@ -33,8 +34,8 @@ pub struct SchemaChecks {
 impl SchemaChecks {
     /// With what it shares with the registry.
     pub fn new(shared: &Shared, new_topics: Arc<NewTopics>) -> Self {
-        let Shared { log, known, gate, violations, .. } = shared.clone();
-        Self { log, known, gate, violations, new_topics }
+        let Shared { log, documents, known, raisers: _, gate, violations } = shared.clone();
+        Self { log, documents, known, gate, violations, new_topics }
     }
 }
 
@@ -123,6 +124,19 @@ impl SchemaChecks {
                 )));
             }
         }
+        for name in &topics.registered {
+            let why = apart::why_no_schemas(&*self.log, &*self.documents, name).await.map_err(unavailable)?;
+            why.map_or(Ok(()), |why| Err(BusError::BadConfig(why)))?;
+        }
+        for name in &topics.copied {
+            let topic = self.log.topic(name).await.map_err(unavailable)?;
+            // What is so already is no reason to refuse other changes.
+            if topic.is_some_and(|topic| topic.config.dual_write) && !topics.registered.contains(name) {
+                continue;
+            }
+            let why = apart::why_no_copies(&*self.log, &self.known, name).await.map_err(unavailable)?;
+            why.map_or(Ok(()), |why| Err(BusError::BadConfig(why)))?;
+        }
         Ok(Looked { seen, governed })
     }
 
@@ -161,11 +175,24 @@ impl SchemaChecks {
         commit: &Commit,
         governed: &HashMap<TopicName, TopicSchemas>,
     ) -> Result<Judged, BusError> {
-        let judged = judge::judge(&self.known, &commit.events, governed).await.map_err(unavailable)?;
-        judged.map_err(|violation| {
+        let events = &commit.events;
+        let mut repeated = Repeated::new();
+        loop {
+            let judged = judge::judge(&self.known, events, governed, &repeated).await.map_err(unavailable)?;
+            let violation = match judged {
+                Ok(judged) => return Ok(judged),
+                Err(violation) => violation,
+            };
+            if repeated.is_empty() {
+                let first = violation.index;
+                repeated = judge::repeated(&*self.log, events, first, governed).await.map_err(unavailable)?;
+                if !repeated.is_empty() {
+                    continue;
+                }
+            }
             self.violations.count(&violation.topic);
-            BusError::SchemaViolation(Box::new(violation))
-        })
+            return Err(BusError::SchemaViolation(Box::new(violation)));
+        }
     }
 }
 
@@ -208,9 +235,13 @@ struct Topics {
     written: Vec<TopicName>,
     /// Those that it makes the hub publish to by itself, and what.
     fed: Vec<(TopicName, &'static str)>,
+    /// Those that get schemas by it, or other upcasters.
+    registered: Vec<TopicName>,
+    /// Those whose events are copied from then on.
+    copied: Vec<TopicName>,
     /// Those that must not change until it has its place.
     looked_at: Vec<TopicName>,
-    /// Those that it changes.
+    /// Those that it changes, or makes the hub publish to: that must be seen before anybody else looks at them.
     changed: Vec<TopicName>,
 }
 
@@ -235,8 +266,18 @@ impl Topics {
                 ConfigChange::AlterTopic { name, config, .. } => {
                     changed.insert(name);
                     topics.feeds(config.snapshot.as_ref());
+                    topics.copied.extend(config.dual_write.then(|| name.clone()));
+                    if commit.documents.iter().any(|write| stored::is_head_of(write, name)) {
+                        topics.registered.push(name.clone());
+                    }
                 }
-                ConfigChange::CreateTopic { config, .. } => topics.feeds(config.snapshot.as_ref()),
+                ConfigChange::CreateTopic { name, config } => {
+                    topics.feeds(config.snapshot.as_ref());
+                    if config.dual_write {
+                        changed.insert(name);
+                        topics.copied.push(name.clone());
+                    }
+                }
                 ConfigChange::DeleteTopic { name } => {
                     changed.insert(name);
                 }
@@ -247,11 +288,13 @@ impl Topics {
                 _ => {}
             }
         }
-        let looked_at: BTreeSet<&TopicName> =
-            topics.written.iter().chain(topics.fed.iter().map(|(topic, _)| topic)).collect();
-        topics.looked_at = looked_at.into_iter().filter(|name| !changed.contains(name)).cloned().collect();
-        topics.changed = changed.into_iter().cloned().collect();
-        topics
+        changed.extend(topics.fed.iter().map(|(topic, _)| topic));
+        // Whether their events are copied.
+        let first: Vec<TopicName> = topics.registered.iter().filter_map(apart::copied_from).collect();
+        let looked_at: BTreeSet<&TopicName> = topics.written.iter().chain(&first).collect();
+        let looked_at = looked_at.into_iter().filter(|name| !changed.contains(name)).cloned().collect();
+        let changed = changed.into_iter().cloned().collect();
+        Self { looked_at, changed, ..topics }
     }
 
     fn feeds(&mut self, snapshot: Option<&SnapshotConfig>) {

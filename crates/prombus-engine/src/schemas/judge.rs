@@ -4,7 +4,7 @@ use super::known::Known;
 use super::stored::Head;
 use super::violation::{Against, SchemaViolation, ViolatedPlace};
 use super::work;
-use prombus_core::{Append, Json, NewEvent, ReadError, SchemaMode, TopicConfig, TopicName};
+use prombus_core::{Append, EventLog, Json, NewEvent, ReadError, SchemaMode, TopicConfig, TopicName};
 use prombus_schema::{Fault, Validator};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -47,11 +47,15 @@ struct Job {
     validator: Validator,
 }
 
+/// Versions that events are held against, by their index, although they name none and are not of the latest.
+pub(crate) type Repeated = HashMap<usize, u32>;
+
 /// Holds events against the schemas of those topics that have some. The first violation that counts is an error.
 pub(crate) async fn judge(
     known: &Known,
     events: &[Append],
     governed: &HashMap<TopicName, TopicSchemas>,
+    repeated: &Repeated,
 ) -> Result<Result<Judged, SchemaViolation>, ReadError> {
     let mut judged = Judged { versions: vec![None; events.len()], ..Judged::default() };
     let (mut jobs, mut validators) = (Vec::new(), HashMap::<(&TopicName, u32), Validator>::new());
@@ -61,7 +65,8 @@ pub(crate) async fn judge(
         let Some(TopicSchemas { head, mode, has_tombstones, .. }) = governed.get(&append.topic) else {
             continue;
         };
-        let version = match version_of(&append.event, head) {
+        let version = match repeated.get(&index).map_or_else(|| version_of(&append.event, head), |of| Ok(*of))
+        {
             Ok(version) => version,
             Err(named) => {
                 let violation = unregistered(index, &append.topic, named);
@@ -89,9 +94,10 @@ pub(crate) async fn judge(
         jobs.push(Job { index, mode: *mode, version, payload: append.event.payload.clone(), validator });
     }
     for (index, version, mode, faults) in faults_of(jobs).await? {
+        let unchecked = faults.iter().any(Fault::is_unchecked);
+        let against = if unchecked { Against::Unchecked(version) } else { Against::Version(version) };
         let places = faults.into_iter().map(ViolatedPlace::from).collect();
-        let topic = events[index].topic.clone();
-        let violation = SchemaViolation { index, topic, against: Against::Version(version), places };
+        let violation = SchemaViolation { index, topic: events[index].topic.clone(), against, places };
         if mode == SchemaMode::Enforce {
             return Ok(Err(violation));
         }
@@ -104,9 +110,9 @@ type Found = (usize, u32, SchemaMode, Vec<Fault>);
 
 /// Those events that are refused, up to the first one that this counts for.
 async fn faults_of(jobs: Vec<Job>) -> Result<Vec<Found>, ReadError> {
-    let steps = jobs
-        .iter()
-        .fold(0u64, |steps, job| steps.saturating_add(job.validator.steps_for(job.payload.values())));
+    let steps = jobs.iter().fold(0u64, |steps, Job { payload, validator, .. }| {
+        steps.saturating_add(validator.steps_for(payload.values(), payload.len()))
+    });
     let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
     match steps <= FEW_STEPS && bytes <= FEW_BYTES {
         true => Ok(look(jobs)),
@@ -137,11 +143,42 @@ fn unregistered(index: usize, topic: &TopicName, named: String) -> SchemaViolati
 
 /// The version that an event is of: the one that it names, or the latest. What it names may not be registered.
 fn version_of(event: &NewEvent, head: &Head) -> Result<u32, String> {
-    let Some(named) = event.headers.as_deref().and_then(named_version) else {
-        return head.latest().ok_or_else(String::new);
-    };
+    match event.headers.as_deref().and_then(named_version) {
+        Some(named) => registered(named, head),
+        None => head.latest().ok_or_else(String::new),
+    }
+}
+
+/// The version of that name.
+fn registered(named: String, head: &Head) -> Result<u32, String> {
     let version = named.parse().ok().filter(|version: &u32| version.to_string() == named);
     version.filter(|version| head.version(*version).is_some()).ok_or(named)
+}
+
+/// Those of these events, from `first` on, whose ids are there already, with the versions that they are of there; nothing if
+/// the first of them is not there. A publish that is repeated is what it was when it was taken. So it is checked as that,
+/// and no id lets in what is not checked.
+pub(crate) async fn repeated(
+    log: &dyn EventLog,
+    events: &[Append],
+    first: usize,
+    governed: &HashMap<TopicName, TopicSchemas>,
+) -> Result<Repeated, ReadError> {
+    let mut repeated = Repeated::new();
+    for (index, Append { topic, event, .. }) in events.iter().enumerate().skip(first) {
+        let names_version = event.headers.as_deref().and_then(named_version).is_some();
+        if let (Some(id), Some(schemas), false) = (event.id, governed.get(topic), names_version)
+            && let Some(there) = log.by_id(&topic.into(), id).await?
+            && let Some(named) = there.headers.as_deref().and_then(named_version)
+            && let Ok(version) = registered(named, &schemas.head)
+        {
+            repeated.insert(index, version);
+        }
+        if repeated.is_empty() {
+            break;
+        }
+    }
+    Ok(repeated)
 }
 
 /// The version that headers name.

@@ -3,6 +3,7 @@
 //! A topic and its schemas belong together. Whatever is registered moves the revision of the topic on in the same commit,
 //! so that events which were checked before it are refused behind it (see [`SeenTopic`](prombus_core::SeenTopic)).
 
+pub(crate) mod apart;
 pub(crate) mod gate;
 pub(crate) mod judge;
 pub(crate) mod known;

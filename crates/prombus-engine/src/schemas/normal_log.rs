@@ -25,12 +25,11 @@ impl NormalLog {
         Self { log, raisers }
     }
 
-    /// What raises the events of a topic, if it has schemas. A topic that is not there is the log's own affair.
+    /// What raises the events of a topic, if it has schemas. It is looked up after they were read, so that it knows every
+    /// version that they are of.
     async fn raiser(&self, topic: &TopicRef) -> Result<Option<Arc<Raiser>>, ReadError> {
-        match self.log.topic(&topic.name).await? {
-            Some(state) => self.raisers.of(&state).await,
-            None => Ok(None),
-        }
+        let state = topic.pick(self.log.topic(&topic.name).await?, |state| state.number)?;
+        self.raisers.of(&state).await
     }
 
     async fn one(&self, topic: &TopicRef, event: Option<Event>) -> Result<Option<Event>, ReadError> {
@@ -75,9 +74,9 @@ impl EventLog for NormalLog {
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
-        let raiser = self.raiser(&request.topic).await?;
+        let topic = request.topic.clone();
         let Page { events, next, end } = self.log.read(request).await?;
-        match raiser {
+        match self.raiser(&topic).await? {
             Some(raiser) if !events.is_empty() => {
                 let (events, left) = raised(&raiser, events).await?;
                 Ok(Page { events, next: left.map_or(next, |event| event.offset), end })
@@ -112,9 +111,9 @@ impl EventLog for NormalLog {
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
-        let raiser = self.raiser(&request.topic).await?;
+        let topic = request.topic.clone();
         let events = self.log.history(request).await?;
-        match raiser {
+        match self.raiser(&topic).await? {
             Some(raiser) if !events.is_empty() => Ok(raised(&raiser, events).await?.0),
             _ => Ok(events),
         }

@@ -190,6 +190,12 @@ impl Raiser {
         Ok(Event { payload, headers, ..event.clone() })
     }
 
+    /// Whether the version that an event names was registered when this was made, or it names none.
+    pub fn knows_version_of(&self, event: &Event) -> bool {
+        let named = event.headers.as_deref().and_then(judge::named_version);
+        named.is_none_or(|named| self.registered(&named).is_ok())
+    }
+
     fn registered(&self, named: &str) -> Result<u32, String> {
         let version = named.parse().ok().filter(|version: &u32| self.head.version(*version).is_some());
         version.ok_or_else(|| format!("its {VERSION_HEADER} is {named:?}, and no such version is registered"))

@@ -2,11 +2,13 @@
 
 use super::known::parse;
 use super::stored::{self, Head, VersionHead};
-use super::{MAX_VERSIONS, Schemas, SchemasError, work};
+use super::{MAX_VERSIONS, Schemas, SchemasError, apart, work};
 use crate::bus::BusError;
 use crate::retry::Tries;
 use prombus_core::{Commit, ConfigChange, Json, ReadError, TopicName, TopicState};
-use prombus_schema::{BUDGET, Budget, Comparison, Compat, Demand, Policy, Schema, Violation, check_within};
+use prombus_schema::{
+    BUDGET, Budget, Comparison, Compat, Demand, Policy, Schema, Violation, check_within, is_same_json,
+};
 use std::sync::Arc;
 
 /// How many checks of two schemas a check against all versions may cost together.
@@ -67,7 +69,10 @@ impl Schemas {
             if state.as_ref().is_some_and(|state| state.config.dual_write) {
                 topic.of_version(version).iter().try_for_each(&may_copy)?;
             }
-            self.refuse_fed(topic).await?;
+            // Once more at the gate, where nothing changes meanwhile. Here it comes before what takes long.
+            if let Some(why) = apart::why_no_schemas(&*self.log, &*self.documents, topic).await? {
+                return Err(SchemasError::Bad(why).into());
+            }
             if let Some(head) = &head {
                 self.refuse_incompatible(topic, head, new.rule, &schema).await?;
             }
@@ -140,7 +145,9 @@ impl Schemas {
             None => None,
         };
         let message = match there {
-            Some(there) if there.text == new.text => return Ok(VersionSlot::There(version)),
+            Some(there) if is_same_json(there.text.as_bytes(), new.text.as_bytes()) => {
+                return Ok(VersionSlot::There(version));
+            }
             Some(_) => format!(
                 "version {version} of the schema of topic {topic} is another schema already, and versions never change; \
                  register this one as version {} or later",
@@ -151,24 +158,6 @@ impl Schemas {
             ),
         };
         Err(SchemasError::VersionConflict { message, latest })
-    }
-
-    /// Refuses a topic that the hub itself publishes to.
-    async fn refuse_fed(&self, topic: &TopicName) -> Result<(), SchemasError> {
-        let refused =
-            |what: String| Err(SchemasError::Bad(format!("topic {topic} {what}, so it cannot have schemas")));
-        let is_source = |other: &&TopicState| {
-            other.config.snapshot.as_ref().is_some_and(|snapshot| snapshot.topic == *topic)
-        };
-        if let Some(source) = self.log.topics().await?.iter().find(is_source) {
-            return refused(format!("holds the snapshots of {}", source.name));
-        }
-        for collection in self.documents.collections().await? {
-            if collection.config.changefeed.as_ref() == Some(topic) {
-                return refused(format!("is the changefeed of collection {}", collection.name));
-            }
-        }
-        Ok(())
     }
 
     async fn refuse_incompatible(

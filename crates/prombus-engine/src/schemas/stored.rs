@@ -150,6 +150,11 @@ pub fn write_head(topic: &TopicName, head: &Head, now_ms: u64) -> DocumentWrite 
     DocumentWrite { ts: now_ms, ..DocumentWrite::new(&heads(), topic.as_str(), stored(head)) }
 }
 
+/// Whether a write stores a head for a topic.
+pub fn is_head_of(write: &DocumentWrite, topic: &TopicName) -> bool {
+    write.key == topic.as_str() && matches!(write.op, WriteOp::Set(_)) && write.collection == heads()
+}
+
 /// What stores a new version.
 pub fn write_version(topic: TopicNumber, head: VersionHead, text: &Json) -> DocumentWrite {
     let schema = String::from_utf8_lossy(text.as_bytes()).into_owned();

@@ -30,6 +30,8 @@ pub struct SchemaViolation {
 pub enum Against {
     /// A version that is registered.
     Version(u32),
+    /// A version that is registered, and checking it would take too much: it may even be valid.
+    Unchecked(u32),
     /// The event names one that is not.
     Unregistered(String),
 }
@@ -55,6 +57,12 @@ impl fmt::Display for SchemaViolation {
         match against {
             Against::Version(version) => {
                 write!(f, "the payload violates version {version} of the schema of topic {topic}")?;
+            }
+            Against::Unchecked(version) => {
+                write!(
+                    f,
+                    "the payload was not checked against version {version} of the schema of topic {topic}"
+                )?;
             }
             Against::Unregistered(_) => write!(f, "the schema version of the event is not registered")?,
         }

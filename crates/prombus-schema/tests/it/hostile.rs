@@ -306,6 +306,95 @@ fn patterns() {
 }
 
 #[test]
+fn patterns_in_long_texts() {
+    let many = Schema::from_value(&json!({
+        "allOf": (0..5_000).map(|n| json!({"pattern": format!("^(?:[a-y]*z?)*[^{n}]*$")})).collect::<Vec<_>>()
+    }))
+    .unwrap();
+    let names = Schema::from_value(&json!({
+        "patternProperties": (0..2_000).map(|n| (format!("{n}$"), json!({"type": "null"}))).collect::<Map<_, _>>(),
+        "propertyNames": {"not": {"anyOf": (0..3_000).map(|n| json!({"pattern": format!("x{n}$")})).collect::<Vec<_>>()}}
+    }))
+    .unwrap();
+    let (text, name) = (json!("a".repeat(250_000)), json!({"a".repeat(250_000): 1}));
+    for (schema, document) in [(&many, &text), (&names, &name)] {
+        let validator = schema.validator();
+        // It is valid, but who would find out?
+        for faults in [validator.faults(document), validator.faults_in(document.to_string().as_bytes())] {
+            assert!(faults.len() == 1 && faults[0].is_unchecked(), "{faults:?}");
+            assert_eq!(
+                faults[0].message,
+                "the document could not be checked: more steps than a check may take"
+            );
+        }
+        assert!(!validator.is_valid(document));
+        assert!(validator.steps_for(1, 250_000) > 50_000_000, "{}", validator.steps_for(1, 250_000));
+        let few = validator.steps_for(1, 10);
+        assert!(few < 20_000, "{few}");
+    }
+    assert!(many.validator().is_valid(&json!("a")) && !names.validator().is_valid(&json!({"ax7": null})));
+    assert!(names.validator().faults(&json!({"a7": 7})).iter().all(|fault| !fault.is_unchecked()));
+}
+
+#[test]
+fn long_documents_are_checked_within_steps() {
+    let numbers = json!((0..200_000).collect::<Vec<_>>());
+    let records = json!(
+        (0..20_000).map(|n| json!({"id": n, "name": "x", "at": 1.5, "tags": ["a", "b"]})).collect::<Vec<_>>()
+    );
+    let plain = Schema::from_value(
+        &json!({"items": {"anyOf": [{"type": "integer"}, {"type": "object", "properties": {
+        "id": {"type": "integer"}, "name": {"pattern": "^x"}, "tags": {"items": {"enum": ["a", "b"]}}}}]}}),
+    );
+    let plain = plain.unwrap();
+    let costly: Vec<Value> = (0..2_000).map(|n| json!({"not": {"const": -1 - n}})).collect();
+    let costly = Schema::from_value(&json!({"items": {"allOf": costly}})).unwrap();
+    for document in [&numbers, &records] {
+        assert!(plain.validator().is_valid(document));
+        assert!(costly.validator().faults(document)[0].is_unchecked());
+    }
+}
+
+/// Texts that were schemas before some of their bytes were changed.
+#[test]
+fn texts_with_changed_bytes() {
+    let mut taken = 0;
+    for seed in 0..4_000 {
+        let mut rng = Rng::with_seed(seed);
+        let mut text = random::document(&mut rng).to_string().into_bytes();
+        for _ in 0..rng.usize(1..4) {
+            let at = rng.usize(..text.len());
+            match rng.u32(0..5) {
+                0 => text[at] = rng.u8(..),
+                1 => text.truncate(at.max(1)),
+                2 => text.insert(at, b"{}[]\",:\\0-.e#/ "[rng.usize(..15)]),
+                3 => {
+                    let copied = text[at..].to_vec();
+                    text.splice(at..at, copied);
+                }
+                _ => {
+                    text.remove(at);
+                    text.push(b' ');
+                }
+            }
+        }
+        let Ok(text) = std::str::from_utf8(&text) else { continue };
+        match Schema::parse(text) {
+            Ok(schema) => {
+                taken += 1;
+                let comparison =
+                    Comparison { old: &schema, new: &schema, compat: Compat::Full, policy: Policy::Strict };
+                let verdict = check_within(&comparison, Budget { steps: 20_000, ..prombus_schema::BUDGET });
+                assert!(!matches!(verdict, Verdict::Refuted(_)), "{verdict:?}\n  {text}");
+                schema.validator().faults_in(text.as_bytes());
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+    assert!(taken > 100, "{taken}");
+}
+
+#[test]
 fn hostile_text() {
     for text in [
         "",

@@ -136,6 +136,7 @@ impl<'a> Pace<'a> {
                 self.rest_of(done).checked_sub(rests.elapsed()).filter(|left| !left.is_zero())
                 && !self.shared.closing.load(Ordering::Relaxed)
             {
+                // There is nothing to wait for but time: this is the rest that publishers are given.
                 std::thread::sleep(left.min(NAP));
             }
             self.go_on();

@@ -175,7 +175,7 @@ impl Rewriter<'_> {
         let groups = worth_it(Search { shared, view: &view, failures: &self.failures, most_live });
         let Some(group) = pick(groups) else { return Ok(false) };
         let old = group.into_iter().map(|worth| worth.part).collect();
-        match self.rewrite(view, old) {
+        match self.rewrite(view, old).map_err(|failure| *failure) {
             Err(NotRewritten { error: CommitError::NoRoom, .. }) => Err(CommitError::NoRoom),
             Err(NotRewritten { parts, error }) => {
                 // The others do not wait for these.
@@ -209,11 +209,11 @@ impl Rewriter<'_> {
     }
 
     /// Puts what is left of neighbours in their place, and removes them.
-    pub fn rewrite(&mut self, view: Arc<View>, old: Vec<Arc<Part>>) -> Result<(), NotRewritten> {
+    pub fn rewrite(&mut self, view: Arc<View>, old: Vec<Arc<Part>>) -> Result<(), Box<NotRewritten>> {
         let shared = self.shared;
         let before: u64 = old.iter().map(|part| part.disk_bytes()).sum();
         let names: Vec<PartName> = old.iter().map(|part| part.name).collect();
-        let failed = |error| NotRewritten { parts: names.clone(), error };
+        let failed = |error| Box::new(NotRewritten { parts: names.clone(), error });
         let rewrite = Rewrite::new(shared, (&*view, &old[..]), &mut self.pace);
         let mut rewrite = rewrite.map_err(|error| failed(not_rewritten(error)))?;
         let name = rewrite.name;
@@ -223,7 +223,7 @@ impl Rewriter<'_> {
         let new = new.map_err(|error| {
             give_up(shared, name);
             let parts = rewrite.at_fault.map_or_else(|| names.clone(), |part| vec![part]);
-            NotRewritten { parts, error: not_rewritten(error) }
+            Box::new(NotRewritten { parts, error: not_rewritten(error) })
         })?;
         drop(rewrite);
         let after = new.as_ref().map_or(0, |part| part.disk_bytes());

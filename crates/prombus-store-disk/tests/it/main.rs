@@ -3,6 +3,7 @@
 //! One binary, because each binary more is linked on its own, which takes longer than most tests.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
+mod advice;
 mod backup;
 mod support;
 

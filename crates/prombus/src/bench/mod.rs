@@ -57,6 +57,9 @@ pub struct BenchArgs {
     /// Payload size in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 250, value_parser = clap::value_parser!(u32).range(template::MIN_PAYLOAD_BYTES as i64..=1_000_000))]
     size: u32,
+    /// Publish payloads of ten fields, instead of a number and padding
+    #[arg(long)]
+    fields: bool,
     /// Number of topics to spread the load over
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MAX_TOPICS as i64))]
     topics: u32,

@@ -9,7 +9,12 @@ use std::time::Instant;
 pub async fn connection(shared: &Shared<'_>) -> Result<(), HttpError> {
     let args = shared.args;
     let topics: Vec<String> = (0..args.topics).map(|topic| topic_name(&args.prefix, topic)).collect();
-    let shape = Shape { payload_bytes: args.size as usize, own_ids: args.own_ids, keys: args.keys };
+    let shape = Shape {
+        payload_bytes: args.size as usize,
+        own_ids: args.own_ids,
+        keys: args.keys,
+        fields: args.fields,
+    };
     let destination =
         Destination { base_path: &shared.target.base_path, topic: &topics[0], head: &shared.target.head };
     let mut template = Template::new(args.batch as usize, &shape, &destination);

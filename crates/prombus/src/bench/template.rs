@@ -11,6 +11,11 @@ pub const MAX_KEYS: u64 = 10u64.pow(KEY_DIGITS as u32);
 const BEFORE_NUMBER: &str = "{\"n\":";
 const BEFORE_PAD: &str = ",\"pad\":\"";
 const AFTER_PAD: &str = "\"}";
+/// Eight fields, for payloads of ten.
+const FIELDS: &str = concat!(
+    r#","host":"web1.example.com","kind":"process","status":"alive","ok":true,"pid":4242,"#,
+    r#""cpu_pct":81.5,"mem_mib":512.25,"labels":["blue","edge"]"#
+);
 const NUMBER_DIGITS: usize = 12;
 /// Numbers start here, because one in JSON has no leading zeros.
 const FIRST_NUMBER: u64 = 10u64.pow(NUMBER_DIGITS as u32 - 1);
@@ -23,6 +28,8 @@ pub struct Shape {
     pub payload_bytes: usize,
     pub own_ids: bool,
     pub keys: u64,
+    /// Whether payloads have ten fields, and not only a number and padding.
+    pub fields: bool,
 }
 
 /// Where a request goes.
@@ -50,8 +57,9 @@ impl EventText {
         let key = (shape.keys > 0).then(|| leave_room(&mut text, "\"key\":\"k", KEY_DIGITS));
         text.push_str(&format!("\"payload\":{BEFORE_NUMBER}"));
         let number = text.len();
-        let pad = "x".repeat(shape.payload_bytes.saturating_sub(MIN_PAYLOAD_BYTES));
-        text.push_str(&format!("{FIRST_NUMBER}{BEFORE_PAD}{pad}{AFTER_PAD}}}"));
+        let fields = if shape.fields { FIELDS } else { "" };
+        let pad = "x".repeat(shape.payload_bytes.saturating_sub(MIN_PAYLOAD_BYTES + fields.len()));
+        text.push_str(&format!("{FIRST_NUMBER}{fields}{BEFORE_PAD}{pad}{AFTER_PAD}}}"));
         Self { text, id, key, number }
     }
 }
@@ -158,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_filled_template_is_a_publish_of_an_array() {
-        let (head, body) = request(&Shape { payload_bytes: 250, own_ids: true, keys: 10 }, 3);
+        let (head, body) = request(&Shape { payload_bytes: 250, own_ids: true, keys: 10, fields: false }, 3);
         assert!(head.starts_with("POST /b/v1/topics/bench-0042/events HTTP/1.1\r\nhost: h\r\n"), "{head}");
         let events = body.as_array().unwrap();
         let numbers: Vec<_> = events.iter().map(|event| event["payload"]["n"].as_u64().unwrap()).collect();
@@ -173,8 +181,20 @@ mod tests {
     }
 
     #[test]
+    fn payloads_can_have_ten_fields() {
+        let shape = Shape { payload_bytes: 250, own_ids: false, keys: 0, fields: true };
+        let (_, body) = request(&shape, 2);
+        for (number, event) in (7..).zip(body.as_array().unwrap()) {
+            let payload = event["payload"].as_object().unwrap();
+            assert_eq!((payload.len(), &payload["n"]), (10, &Value::from(FIRST_NUMBER + number)));
+            assert_eq!(event["payload"].to_string().len(), 250);
+        }
+    }
+
+    #[test]
     fn what_is_not_wanted_is_left_out() {
-        let (_, body) = request(&Shape { payload_bytes: MIN_PAYLOAD_BYTES, own_ids: false, keys: 0 }, 1);
+        let (_, body) =
+            request(&Shape { payload_bytes: MIN_PAYLOAD_BYTES, own_ids: false, keys: 0, fields: false }, 1);
         let event = body[0].as_object().unwrap();
         assert_eq!(event.keys().collect::<Vec<_>>(), ["payload"]);
         assert_eq!(event["payload"].to_string().len(), MIN_PAYLOAD_BYTES);

@@ -68,7 +68,6 @@ impl Group {
     ) -> Result<Option<Fetched>, GroupError> {
         let (filter, given_up) = self.read_by();
         let has_filter = matches!(&*filter, Ok(Some(_)));
-        let raiser = if has_filter { self.filter_raiser().await? } else { None };
         let limit = if self.hub.read_ahead.is_used_up() { max } else { max.max(MIN_READ) };
         let turn = filter::Turn::at(filter.as_ref().as_ref().ok().and_then(Option::as_ref)).await;
         let page = match self.hub.log.read(self.request(lane, from, limit)).await {
@@ -82,6 +81,8 @@ impl Group {
         if page.next.0 <= from {
             return Ok(None);
         }
+        // After the events, so that it knows every version that they are of.
+        let raiser = if has_filter { self.filter_raiser().await? } else { None };
         let page = match filter.as_ref().as_ref().map(|filter| filter.as_ref().zip(turn)) {
             Err(error) => return Err(error.clone().into()),
             Ok(None) => page,

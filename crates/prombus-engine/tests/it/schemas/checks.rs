@@ -42,6 +42,21 @@ pub async fn an_event_may_name_an_earlier_version(s: Stage) {
     assert_eq!(headers.to_value().expect("JSON"), json!({"x-schema-version": "1", "x-a": "b"}), "as it came");
 }
 
+pub async fn what_takes_too_long_to_check_is_refused_and_said_to_be_that(s: Stage) {
+    let t = s.topic("t", 1).await;
+    let patterns: Vec<Value> = (0..2_000).map(|n| json!({"pattern": format!("^[^{n}]*$")})).collect();
+    s.registered(&t, &json!({ "allOf": patterns })).await;
+    s.publish(&t, [("k", json!("abc"))]).await;
+    let refused = s.violation_of(vec![append(&t, Some("k"), &json!("a".repeat(200_000)))]).await;
+    assert_eq!(refused.against, Against::Unchecked(1));
+    let said = refused.to_string();
+    assert!(
+        said.starts_with("the payload was not checked against version 1 of the schema of topic t"),
+        "{said}"
+    );
+    assert!(refused.places[0].message.contains("could not be checked"), "{refused}");
+}
+
 pub async fn every_failing_place_is_told_and_the_event(s: Stage) {
     let t = s.topic("t", 1).await;
     let schema = json!({"type": "object", "required": ["id"], "properties": {
@@ -158,4 +173,42 @@ pub async fn a_topic_of_the_hub_is_not_checked(s: Stage) {
     s.put("p", json!({"topic": "t", "collection": "c", "key": "event.payload.name", "retries": 0})).await;
     s.until("p", "it has failed", |status| status.errors == 1).await;
     assert_eq!(s.letters(&t).await.len(), 1, "a dead letter is no event of the topic");
+}
+
+pub async fn a_repeated_publish_is_held_against_the_version_of_the_first(s: Stage) {
+    let t = s.topic("t", 1).await;
+    s.registered(&t, &typed("integer")).await;
+    let with_id = |id: u128, payload: Value| {
+        let mut append = append(&t, Some("k"), &payload);
+        append.event.id = Some(uuid::Uuid::from_u128(id));
+        append
+    };
+    let old = |id: u128| with_id(id, json!({"n": 1}));
+    let first = s.try_publish(vec![old(1), old(2)]).await.unwrap();
+    s.registered(&t, &typed("string")).await;
+    let again = s.try_publish(vec![old(1)]).await.expect("it was taken before");
+    assert!(again.events[0].duplicate);
+    assert_eq!(again.events[0].offset, first.events[0].offset);
+    let batch = vec![old(2), with_id(3, json!({"n": "text"})), old(1)];
+    let batch = s.try_publish(batch).await.expect("each is a repetition or fits the latest version");
+    assert_eq!(batch.events.iter().map(|one| one.duplicate).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(
+        s.violation_of(vec![old(1), old(4)]).await.index,
+        1,
+        "what is new has to fit the latest version"
+    );
+    assert_eq!(
+        s.violation_of(vec![with_id(1, json!({"n": true}))]).await.index,
+        0,
+        "it fits neither version"
+    );
+    let conflict = s.try_publish(vec![with_id(1, json!({"n": 2}))]).await;
+    assert!(matches!(conflict, Err(BusError::Commit(CommitError::IdConflict { .. }))), "{conflict:?}");
+    // Once its id is forgotten, it is another event, of the version that it fits.
+    s.clock.advance(2 * 24 * 3_600_000);
+    assert!(
+        !s.try_publish(vec![old(1)]).await.expect("it names what it is of by its id").events[0].duplicate
+    );
+    let stamps: Vec<_> = s.stamps(&t).await.into_iter().map(|(_, version)| version).collect();
+    assert_eq!(stamps, [Some(1), Some(1), Some(2), Some(1)]);
 }

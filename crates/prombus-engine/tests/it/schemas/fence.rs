@@ -2,8 +2,9 @@
 
 use super::stage::*;
 use prombus_core::*;
-use prombus_engine::BusError;
+use prombus_engine::collections::CollectionSettings;
 use prombus_engine::schemas::SchemasError;
+use prombus_engine::{BusError, Hub};
 use prombus_store_memory::MemoryStore;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -191,4 +192,95 @@ async fn what_another_hub_registers_is_noticed() {
         [(sample(0), Some(3))],
         "not the version that it was stamped with at first"
     );
+}
+
+fn feeds(commit: &Commit) -> bool {
+    commit.config.iter().any(|change| match change {
+        ConfigChange::CreateTopic { config, .. } => config.snapshot.is_some(),
+        ConfigChange::PutCollection { config, .. } => config.changefeed.is_some(),
+        _ => false,
+    })
+}
+
+fn registers(commit: &Commit) -> bool {
+    !commit.documents.is_empty()
+}
+
+/// Makes the hub publish to a topic by itself.
+async fn feed(hub: Hub, fed: TopicName, by_snapshots: bool) -> Result<(), String> {
+    if by_snapshots {
+        let snapshot = Some(Some(SnapshotConfig { topic: fed.clone(), every_ms: 60_000 }));
+        let patch = TopicPatch { snapshot, ..TopicPatch::default() };
+        let put = hub.put_topic(&topic_name(&format!("source-of-{fed}")), patch).await;
+        return put.map(drop).map_err(|error| error.to_string());
+    }
+    let settings = CollectionSettings { changefeed: Some(fed.clone()), ..CollectionSettings::default() };
+    let put = hub.collections().put(&format!("source-of-{fed}"), settings).await;
+    put.map(drop).map_err(|error| error.to_string())
+}
+
+/// A topic that the hub is told to publish to, and a schema for it: whoever is second is refused.
+pub async fn what_begins_to_be_fed_gets_no_schemas_meanwhile(s: Stage) {
+    let new = new_schema(None, "none", &typed("integer"));
+    let moment = std::time::Duration::from_millis(50);
+    for (n, by_snapshots) in [false, true, false, true].into_iter().enumerate() {
+        let fed = topic_name(&format!("fed-{n}"));
+        if n < 2 {
+            s.topic(fed.as_str(), 1).await;
+        }
+        s.log.hold(feeds);
+        let feeding = tokio::spawn(feed(s.hub.clone(), fed.clone(), by_snapshots));
+        s.log.until_held(1).await;
+        let mut registering = Box::pin(s.hub.schemas().register(&fed, &new));
+        let waited = tokio::time::timeout(moment, &mut registering).await;
+        assert!(waited.is_err(), "it has to wait, but: {waited:?}");
+        s.log.release();
+        feeding.await.expect("no panic").expect("there are no schemas yet");
+        let refused = registering.await.expect_err("the hub publishes there").to_string();
+        assert!(refused.contains("cannot have schemas"), "{refused}");
+        assert!(s.hub.schemas().head(&fed).await.is_err());
+
+        let governed = s.topic(&format!("governed-{n}"), 1).await;
+        s.log.hold(registers);
+        let (hub, to, first) = (s.hub.clone(), governed.clone(), new.clone());
+        let registering = tokio::spawn(async move { hub.schemas().register(&to, &first).await });
+        s.log.until_held(1).await;
+        let mut feeding = Box::pin(feed(s.hub.clone(), governed.clone(), by_snapshots));
+        assert!(tokio::time::timeout(moment, &mut feeding).await.is_err(), "it has to wait");
+        s.log.release();
+        registering.await.expect("no panic").expect("nothing is published there yet");
+        let refused = feeding.await.expect_err("it has schemas");
+        assert!(refused.contains("has schemas"), "{refused}");
+    }
+}
+
+/// A topic whose events are to be copied, and a schema for a topic of copies: whoever is second is refused.
+pub async fn what_begins_to_be_copied_to_gets_no_schemas_meanwhile(s: Stage) {
+    let dual = || TopicPatch { dual_write: Some(true), ..TopicPatch::default() };
+    let new = new_schema(None, "none", &typed("integer"));
+    let moment = std::time::Duration::from_millis(50);
+
+    let (t, copies) = (s.topic("t", 1).await, s.topic("t.v1", 1).await);
+    s.log.hold(changes_topics);
+    let (hub, to) = (s.hub.clone(), t.clone());
+    let setting = tokio::spawn(async move { hub.put_topic(&to, dual()).await });
+    s.log.until_held(1).await;
+    let mut registering = Box::pin(s.hub.schemas().register(&copies, &new));
+    assert!(tokio::time::timeout(moment, &mut registering).await.is_err(), "it has to wait");
+    s.log.release();
+    setting.await.expect("no panic").expect("there are no schemas yet");
+    let refused = registering.await.expect_err("copies go there").to_string();
+    assert!(refused.contains("gets the copies of topic t"), "{refused}");
+
+    let (u, copies) = (s.topic("u", 1).await, s.topic("u.v3", 1).await);
+    s.log.hold(registers);
+    let (hub, to, first) = (s.hub.clone(), copies.clone(), new.clone());
+    let registering = tokio::spawn(async move { hub.schemas().register(&to, &first).await });
+    s.log.until_held(1).await;
+    let mut setting = Box::pin(s.hub.put_topic(&u, dual()));
+    assert!(tokio::time::timeout(moment, &mut setting).await.is_err(), "it has to wait");
+    s.log.release();
+    registering.await.expect("no panic").expect("nothing is copied there yet");
+    let refused = setting.await.expect_err("copies would pass its schemas").to_string();
+    assert!(refused.contains("topic u.v3 has schemas of its own"), "{refused}");
 }

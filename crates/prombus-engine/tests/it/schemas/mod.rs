@@ -8,6 +8,7 @@ pub mod stage;
 behaviours! {
     registry:
         versions_are_registered_once_and_never_change
+        the_same_schema_in_other_words_is_the_same_version
         a_version_has_to_follow_the_earlier_ones
         registering_makes_the_topic
         a_topic_that_is_deleted_takes_its_schemas_along
@@ -17,6 +18,7 @@ behaviours! {
     checks:
         events_are_held_against_the_latest_version_and_stamped
         an_event_may_name_an_earlier_version
+        what_takes_too_long_to_check_is_refused_and_said_to_be_that
         every_failing_place_is_told_and_the_event
         what_is_warned_of_is_taken_and_counted
         nothing_is_looked_at_where_it_is_off
@@ -24,13 +26,16 @@ behaviours! {
         commits_of_consumers_are_checked
         letters_that_go_back_are_checked
         large_events_are_checked_too
-        a_topic_of_the_hub_is_not_checked;
+        a_topic_of_the_hub_is_not_checked
+        a_repeated_publish_is_held_against_the_version_of_the_first;
     fence:
         no_event_is_behind_a_schema_that_refuses_it
         a_registration_waits_for_events_on_their_way
         a_topic_that_changes_refuses_no_events
         first_events_do_not_refuse_each_other
-        whether_copies_may_be_made_is_asked_of_what_is_there_then;
+        whether_copies_may_be_made_is_asked_of_what_is_there_then
+        what_begins_to_be_fed_gets_no_schemas_meanwhile
+        what_begins_to_be_copied_to_gets_no_schemas_meanwhile;
 }
 
 #[test]

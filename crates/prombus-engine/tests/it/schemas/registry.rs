@@ -4,7 +4,7 @@ use super::stage::*;
 use prombus_core::*;
 use prombus_engine::BusError;
 use prombus_engine::collections::CollectionSettings;
-use prombus_engine::schemas::{Registered, SchemasError};
+use prombus_engine::schemas::{NewSchema, Registered, SchemasError};
 use serde_json::json;
 
 pub async fn versions_are_registered_once_and_never_change(s: Stage) {
@@ -32,6 +32,23 @@ pub async fn versions_are_registered_once_and_never_change(s: Stage) {
     }
     let missing = s.hub.schemas().version(&t, Some(2)).await;
     assert!(matches!(missing, Err(SchemasError::NoVersion { version: 2, latest: 4, .. })), "{missing:?}");
+}
+
+pub async fn the_same_schema_in_other_words_is_the_same_version(s: Stage) {
+    let t = s.topic("t", 1).await;
+    let text = |text: &str| NewSchema {
+        text: Json::parse(text.to_owned().into()).expect("JSON"),
+        ..new_schema(Some(1), "none", &json!(true))
+    };
+    let first = text(r#"{"type":"object","properties":{"n":{"minimum":1,"type":"integer"}}}"#);
+    assert_eq!(s.hub.schemas().register(&t, &first).await, Ok(Registered { version: 1, made: true }));
+    let again = text(r#"{ "properties": {"n": {"type": "integer", "minimum": 1.0}}, "type": "object" }"#);
+    assert_eq!(s.hub.schemas().register(&t, &again).await, Ok(Registered { version: 1, made: false }));
+    let kept = s.hub.schemas().version(&t, Some(1)).await.expect("a version");
+    assert_eq!(kept.text, first.text, "it stays as it was given first");
+    let other = text(r#"{"type":"object","properties":{"n":{"minimum":1.5,"type":"integer"}}}"#);
+    let refused = s.hub.schemas().register(&t, &other).await;
+    assert!(matches!(refused, Err(SchemasError::VersionConflict { latest: 1, .. })), "{refused:?}");
 }
 
 pub async fn a_version_has_to_follow_the_earlier_ones(s: Stage) {

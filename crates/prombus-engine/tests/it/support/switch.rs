@@ -18,6 +18,7 @@ pub type Which = fn(&Commit) -> bool;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     Read,
+    History,
     Horizon,
 }
 
@@ -254,6 +255,7 @@ impl EventLog for Switch {
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
+        self.wait_while(&self.blind, |look| *look == Some(Look::History)).await;
         self.looked_up.fetch_add(1, Ordering::SeqCst);
         self.log()?.history(request).await
     }

@@ -3,9 +3,11 @@
 use super::stage::*;
 use crate::groups::stage::{Use, group_name};
 use prombus_core::*;
+use prombus_engine::BusError;
 use prombus_engine::commits::CommitRequest;
 use prombus_engine::groups::{GroupCall, OptionsPatch, Settle};
 use prombus_engine::query::From;
+use prombus_engine::schemas::{NewSchema, Policy, Rule};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -138,4 +140,33 @@ pub async fn a_key_is_forgotten_in_copies_too(s: Stage) {
     assert_eq!(payloads(&s, &copies).await, [json!({"a": 2})]);
     assert!(payloads(&s, &topic.of_version(2).unwrap()).await.is_empty());
     assert!(s.letters(&copies).await.is_empty(), "nor is there a dead letter of a copy");
+}
+
+pub async fn a_topic_of_copies_has_no_schemas_of_its_own(s: Stage) {
+    let (topic, copies) = copied(&s, "dual").await;
+    let rule = Rule { demand: "none".parse().unwrap(), policy: Policy::Lenient };
+    let new = NewSchema { version: None, rule, text: Json::from_value(&json!({})) };
+    for version in [1, 2, 99] {
+        let of = topic.of_version(version).unwrap();
+        let refused = s.hub.schemas().register(&of, &new).await.unwrap_err().to_string();
+        assert!(
+            refused.contains("gets the copies of topic dual") && refused.contains("turn dual_write off"),
+            "{refused}"
+        );
+    }
+    for name in ["dual.v01", "dual.vx", "dual.v1.v2", "other.v1"] {
+        s.version(&topic_name(name), &json!({})).await;
+    }
+    s.dual_write(&topic, false).await;
+    s.version(&copies, &json!({})).await;
+    let dual = || TopicPatch { dual_write: Some(true), ..TopicPatch::default() };
+    for name in ["dual", "other"] {
+        let error = s.hub.put_topic(&topic_name(name), dual()).await.unwrap_err();
+        let (is_config, error) = (matches!(error, BusError::BadConfig(_)), error.to_string());
+        assert!(is_config && error.contains(&format!("topic {name}.v1 has schemas of its own")), "{error}");
+    }
+    s.hub.delete_topic(&copies).await.unwrap();
+    s.dual_write(&topic, true).await;
+    s.publish(&topic, [("k", json!({"a": 1}))]).await;
+    assert_eq!(payloads(&s, &copies).await, [json!({"a": 1})]);
 }

@@ -2,6 +2,7 @@
 
 use super::stage::*;
 use crate::groups::stage::{Use, group_name};
+use crate::support::switch::Look;
 use prombus_core::*;
 use prombus_engine::groups::{Delivery, GroupCall, GroupError, OptionsChange, OptionsPatch, Pull};
 use prombus_engine::query::{From, QueryError};
@@ -118,4 +119,68 @@ pub async fn a_group_goes_on_when_a_step_is_added(s: Stage) {
         taken(&group, 2).await,
         [stamped(json!({"d": 2, "c": 20}), 4), stamped(json!({"d": 3, "c": 0}), 4)]
     );
+}
+
+/// A group that has the three versions behind it, and a pull of it that reads once the test says so.
+async fn reading(
+    s: &Stage,
+    topic: &TopicName,
+    options: OptionsPatch,
+) -> tokio::task::JoinHandle<Result<Vec<Delivery>, GroupError>> {
+    let call = GroupCall { from: From::Latest, options };
+    let (group, _) = s.made(topic, "g", call).await.unwrap();
+    s.publish(topic, [("k", json!({"b": 5, "c": 0}))]).await;
+    s.log.hold_looks(Look::Read);
+    let pull = Pull { wait: LONG, ..Pull::default() };
+    let pulling = tokio::spawn(async move { group.pull(&pull).await });
+    s.log.until_held(1).await;
+    pulling
+}
+
+pub async fn a_version_that_comes_during_a_pull_is_delivered(s: Stage) {
+    let topic = s.three_versions("meanwhile").await;
+    let pulling = reading(&s, &topic, normalize()).await;
+    s.fourth_version(&topic, json!({"d": 7})).await;
+    s.log.release();
+    let first = pulling.await.unwrap().unwrap();
+    let group = s.found(&topic, "g").await;
+    group.ack_all(&first).await;
+    let mut all = all_shown(&first);
+    all.extend(taken(&group, 2 - all.len()).await);
+    assert_eq!(all[1], stamped(json!({"d": 7}), 4));
+    group.until("all is settled", |status| status.partitions.iter().all(|one| one.lag == 0)).await;
+    assert!(s.letters(&topic).await.is_empty());
+}
+
+pub async fn a_filter_sees_a_version_that_comes_during_a_pull(s: Stage) {
+    let topic = s.three_versions("filtered-meanwhile").await;
+    let options = OptionsPatch { filter: Some(Some("event.payload.d == 8".into())), ..normalize() };
+    let pulling = reading(&s, &topic, options).await;
+    s.fourth_version(&topic, json!({"d": 7})).await;
+    s.publish(&topic, [("k", json!({"d": 8}))]).await;
+    s.log.release();
+    assert_eq!(all_shown(&pulling.await.unwrap().unwrap()), [stamped(json!({"d": 8}), 4)]);
+    assert!(s.letters(&topic).await.is_empty());
+}
+
+pub async fn a_version_that_is_not_there_becomes_a_dead_letter(s: Stage) {
+    let topic = s.three_versions("unknown").await;
+    let patch = TopicPatch { schema: Some(SchemaMode::Warn), ..TopicPatch::default() };
+    s.hub.put_topic(&topic, patch).await.unwrap();
+    let headers = Json::from_value(&json!({"x-schema-version": "9"}));
+    for n in 0..5 {
+        let event = append(&topic, (n % 2 == 0).then_some("k"), &json!({"b": n}));
+        let event =
+            Append { event: NewEvent { headers: Some(headers.clone().into()), ..event.event }, ..event };
+        s.hub.publish(vec![event]).await.unwrap();
+    }
+    s.publish(&topic, [("k", json!({"b": 4, "c": 0}))]).await;
+    let group = s.group(&topic, "g", normalize()).await;
+    assert_eq!(taken(&group, 4).await[3], stamped(json!({"b": 4, "c": 0}), 3));
+    group.until("all is settled", |status| status.partitions.iter().all(|one| one.lag == 0)).await;
+    let letters = s.letters(&topic).await;
+    let reasons: Vec<_> =
+        letters.iter().map(|letter| letter.payload.to_value().unwrap()["err"].clone()).collect();
+    assert_eq!(reasons.len(), 5);
+    assert!(reasons.iter().all(|reason| reason.as_str().unwrap().contains("no such version is registered")));
 }

@@ -25,6 +25,8 @@ behaviours! {
         a_topic_without_schemas_is_read_as_it_is
         a_function_raises_events
         a_follower_raises_what_comes
+        a_read_knows_the_version_of_what_it_read
+        a_key_is_read_from_a_place_behind_what_cannot_be_raised
         a_tombstone_stays_one;
     groups:
         a_group_gets_the_latest_version
@@ -32,7 +34,10 @@ behaviours! {
         a_missing_step_is_refused_at_every_call
         a_filter_sees_what_is_delivered
         a_group_begins_to_normalize
-        a_group_goes_on_when_a_step_is_added;
+        a_group_goes_on_when_a_step_is_added
+        a_version_that_comes_during_a_pull_is_delivered
+        a_filter_sees_a_version_that_comes_during_a_pull
+        a_version_that_is_not_there_becomes_a_dead_letter;
     projections:
         a_projection_applies_the_latest_version
         a_projection_puts_aside_what_cannot_be_raised
@@ -45,6 +50,7 @@ behaviours! {
         copies_are_of_the_version_that_an_event_names
         what_commits_publish_is_copied
         a_name_that_is_too_long_is_refused
+        a_topic_of_copies_has_no_schemas_of_its_own
         copies_survive_a_crash
         a_key_is_forgotten_in_copies_too;
 }

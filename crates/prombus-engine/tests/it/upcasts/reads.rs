@@ -1,9 +1,10 @@
 //! Reads that normalize.
 
 use super::stage::*;
+use crate::support::switch::Look;
 use prombus_core::*;
 use prombus_engine::Filter;
-use prombus_engine::query::{Query, QueryError, Token};
+use prombus_engine::query::{From, Query, QueryError, Token};
 use serde_json::json;
 
 fn refusal<T>(answer: Result<T, QueryError>) -> ReadError {
@@ -145,4 +146,38 @@ pub async fn a_tombstone_stays_one(s: Stage) {
     s.hub.put_topic(&topic, patch).await.unwrap();
     s.publish(&topic, [("k", json!(null))]).await;
     assert_eq!(s.raised(&topic).await.unwrap()[3], stamped(json!(null), 3));
+}
+
+/// A version that is registered while events are read, and an event of it among those.
+pub async fn a_read_knows_the_version_of_what_it_read(s: Stage) {
+    for (look, key) in [(Look::Read, None), (Look::History, Some("k4"))] {
+        let topic = s.three_versions(&format!("meanwhile-{}", key.is_some())).await;
+        let query = Query { key: key.map(Into::into), ..normalized() };
+        let mut reader = s.hub.read(&topic, query).await.unwrap();
+        s.log.hold_looks(look);
+        let reading = tokio::spawn(async move { reader.next_page(10).await });
+        s.log.until_held(1).await;
+        s.fourth_version(&topic, json!({"d": 7})).await;
+        s.log.release();
+        let page = reading.await.unwrap().unwrap();
+        assert_eq!(page.events.last().map(shown), Some(stamped(json!({"d": 7}), 4)), "{look:?}");
+    }
+}
+
+pub async fn a_key_is_read_from_a_place_behind_what_cannot_be_raised(s: Stage) {
+    let topic = s.three_versions("behind").await;
+    s.upcast(&topic, 2, json!([{"set": {"c": "payload.b == 1 ? payload.missing : 1"}}])).await;
+    let stored = s.events(&topic).await;
+    let of_key = |from| Query { key: Some("k".into()), partition: Some(Partition(0)), from, ..normalized() };
+    for from in [From::Offset(Offset(1)), From::AfterId(stored[0].id)] {
+        let page = s.hub.read(&topic, of_key(from)).await.unwrap().next_page(10).await.unwrap();
+        let all: Vec<_> = page.events.iter().map(shown).collect();
+        assert_eq!(
+            all,
+            [stamped(json!({"b": 2, "c": 1}), 3), stamped(json!({"b": 3, "c": 0}), 3)],
+            "{from:?}"
+        );
+    }
+    let refused = refusal(s.hub.read(&topic, of_key(From::Earliest)).await.unwrap().next_page(10).await);
+    assert!(matches!(refused, ReadError::NotRaised { offset: Offset(0), .. }), "{refused}");
 }

@@ -66,6 +66,13 @@ impl Stage {
         topic
     }
 
+    /// Registers the fourth version of a topic of three, and publishes an event of it.
+    pub async fn fourth_version(&self, topic: &TopicName, payload: Value) {
+        self.upcast(topic, 3, json!([{"rename": ["b", "d"]}])).await;
+        self.version(topic, &numbers_of(&["d"])).await;
+        self.publish(topic, [("k4", payload)]).await;
+    }
+
     /// All of a topic, raised; or why that cannot be read.
     pub async fn raised(&self, topic: &TopicName) -> Result<Vec<(Value, Option<String>)>, QueryError> {
         let mut reader = self.hub.read(topic, normalized()).await?.up_to_now();
