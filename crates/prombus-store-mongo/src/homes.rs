@@ -20,7 +20,9 @@ use mongodb::options::{
     WriteConcern,
 };
 use prombus_core::homes::Residence;
-use prombus_core::{Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, HubId, Sequence, TopicName};
+use prombus_core::{
+    AboutHub, Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, HubId, LiveHub, Sequence, TopicName,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -99,7 +101,9 @@ enum Act<'a> {
     Claim(&'a ClaimRequest),
     Renew(&'a [Claim]),
     Release(&'a Claim),
-    Come,
+    Join(&'a AboutHub),
+    /// It is only heard of.
+    Beat,
 }
 
 /// What came of it: the claim, or which claims still hold.
@@ -110,24 +114,19 @@ enum Acted {
 }
 
 impl MongoHomes {
-    /// A hub comes: it is alive from now on for its time to live.
-    pub(crate) async fn join(shared: Arc<Shared>, options: HomesOptions) -> Result<Self, HomesError> {
+    /// A hub comes: it is alive from now on for its time to live, and takes part when it joins.
+    pub(crate) async fn open(shared: Arc<Shared>, options: HomesOptions) -> Result<Self, HomesError> {
         let version = Arc::new(watch::Sender::new(0));
         let stream = open(&shared).await.map_err(unavailable)?;
         let hears = tokio::spawn(follow(shared.clone(), version.clone(), stream)).abort_handle();
         let is_real = matches!(options.time, HomesTime::Database);
         let hub = Arc::new(Hub { shared, options, has_left: AtomicBool::new(false) });
         let mut homes = Self { hub: hub.clone(), version, tasks: vec![hears] };
-        hub.act(Act::Come).await?;
+        hub.act(Act::Beat).await?;
         if is_real {
             homes.tasks.push(tokio::spawn(beat(hub)).abort_handle());
         }
         Ok(homes)
-    }
-
-    /// The hub goes: what it has is free at once.
-    pub async fn leave(&self) -> Result<(), HomesError> {
-        self.hub.leave().await
     }
 
     pub(crate) fn hub(&self) -> Arc<Hub> {
@@ -141,10 +140,11 @@ async fn beat(hub: Arc<Hub>) {
     loop {
         // It is time that has to pass.
         tokio::time::sleep(pause).await;
+        // It can come back.
         if hub.has_left.load(Ordering::Acquire) {
-            return;
+            continue;
         }
-        if let Err(error) = hub.act(Act::Come).await {
+        if let Err(error) = hub.act(Act::Beat).await {
             tracing::warn!(%error, "the database does not hear that this hub is alive");
         }
     }
@@ -219,7 +219,12 @@ impl Hub {
             .await?;
         let (now, mut is_news) = self.beat(session).await?;
         let acted = match act {
-            Act::Come => Acted::Done,
+            Act::Beat => Acted::Done,
+            Act::Join(about) => {
+                self.join_in(session, about).await?;
+                is_news = true;
+                Acted::Done
+            }
             Act::Claim(request) => self.claim_in(session, request, (now, &mut is_news)).await?,
             Act::Renew(claims) => Acted::Held(self.held(session, claims).await?),
             Act::Release(claim) => {
@@ -250,8 +255,6 @@ impl Hub {
             "before": { "$ifNull": ["$beat", i64::MIN] },
             "beat": self.now(),
             "ttl": self.ttl(),
-            "since": { "$ifNull": ["$since", self.now()] },
-            "version": env!("CARGO_PKG_VERSION"),
             "sessions": sessions.collect::<Vec<Bson>>(),
         } };
         let hubs = self.shared.names.hubs();
@@ -264,6 +267,26 @@ impl Hub {
         let int = |field: &str| hub.get_i64(field).unwrap_or_default();
         let (beat, before) = (int("beat"), int("before"));
         Ok((beat, before == i64::MIN || beat - before >= self.ttl()))
+    }
+
+    /// The hub, which was heard of just now, takes part.
+    async fn join_in(&self, session: &mut ClientSession, about: &AboutHub) -> Result<(), Trouble> {
+        let AboutHub { url, version, mark } = about;
+        let said = doc! { "url": &**url, "version": &**version, "mark": &**mark };
+        // One whose time was over comes anew. What does not take part yet has no time to compare.
+        let was_there = doc! { "$and": [
+            { "$eq": [{ "$type": "$since" }, "long"] },
+            { "$lt": [{ "$subtract": ["$beat", "$before"] }, self.ttl()] },
+        ] };
+        let set = doc! { "$set": {
+            "since": { "$cond": [was_there, "$since", "$beat"] },
+            "about": { "$literal": said },
+        } };
+        let hubs = self.shared.names.hubs();
+        let update =
+            hubs.update_one(doc! { "_id": &*self.options.hub.0 }, UpdateModifications::Pipeline(vec![set]));
+        update.session(session).await?;
+        Ok(())
     }
 
     async fn claim_in(
@@ -343,6 +366,15 @@ impl Hub {
     }
 }
 
+/// The hub of a document.
+fn live_hub(of: &Document) -> Option<LiveHub> {
+    let about = of.get_document("about").ok()?;
+    let said = |field: &str| about.get_str(field).ok().map(Arc::from);
+    let about = AboutHub { url: said("url")?, version: said("version")?, mark: said("mark")? };
+    let since_ms = of.get_i64("since").ok()?.try_into().ok()?;
+    Some(LiveHub { id: HubId(of.get_str("_id").ok()?.into()), about, since_ms })
+}
+
 async fn version(shared: &Shared) -> mongodb::error::Result<u64> {
     let claims = shared.names.claims();
     let found = claims.find_one(doc! { "_id": VERSION }).read_concern(ReadConcern::majority()).await?;
@@ -385,6 +417,19 @@ async fn follow(shared: Arc<Shared>, to: Arc<watch::Sender<u64>>, mut stream: Ch
 
 #[async_trait]
 impl Homes for MongoHomes {
+    fn id(&self) -> &HubId {
+        &self.hub.options.hub
+    }
+
+    async fn join(&self, about: AboutHub) -> Result<(), HomesError> {
+        self.hub.has_left.store(false, Ordering::Release);
+        self.hub.act(Act::Join(&about)).await.map(drop)
+    }
+
+    async fn leave(&self) -> Result<(), HomesError> {
+        self.hub.leave().await
+    }
+
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
         let asked = self.hub.shared.clock.steady_ms();
         match self.hub.act(Act::Claim(&request)).await? {
@@ -435,14 +480,14 @@ impl Homes for MongoHomes {
             .map(|(hub, epoch)| Residence { hub: HubId(hub.into()), epoch: Epoch(epoch as u64) }))
     }
 
-    async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
+    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
         let hubs = self.hub.shared.names.hubs();
-        let find = hubs.find(doc! { "$expr": self.hub.is_alive("$beat") }).sort(doc! { "_id": 1 });
-        let mut found = find.read_concern(ReadConcern::majority()).await.map_err(unavailable)?;
+        let which = doc! { "about": { "$exists": true }, "$expr": self.hub.is_alive("$beat") };
+        let find = hubs.find(which).sort(doc! { "_id": 1 }).read_concern(ReadConcern::majority());
+        let mut found = find.await.map_err(unavailable)?;
         let mut alive = Vec::new();
         while found.advance().await.map_err(unavailable)? {
-            let hub = found.deserialize_current().map_err(unavailable)?;
-            alive.extend(hub.get_str("_id").ok().map(|id| HubId(id.into())));
+            alive.extend(live_hub(&found.deserialize_current().map_err(unavailable)?));
         }
         Ok(alive)
     }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::serve::StoreChoice;
-use prombus_core::{Clock, Homes, HubId};
+use prombus_core::{AboutHub, Clock, Homes, HubId};
 use prombus_engine::Store;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_store_memory::MemoryStore;
@@ -44,9 +44,12 @@ async fn open_mongodb(options: MongoOptions) -> Result<Store, Failure> {
     let store = MongoStore::open(options).await.map_err(|error| failed(error.to_string()))?;
     let hub = HubId(format!("hub-{:08x}", fastrand::u32(..)).into());
     let ttl_ms = u64::try_from(HUB_TTL.as_millis()).unwrap_or(u64::MAX);
-    let joining = HomesOptions { hub: hub.clone(), ttl_ms, time: HomesTime::Database };
-    let homes = store.join(joining).await.map_err(|error| failed(error.to_string()))?;
-    if let Err(why) = alone(&homes, &hub).await {
+    let joining = HomesOptions { hub, ttl_ms, time: HomesTime::Database };
+    let homes = store.homes(joining).await.map_err(|error| failed(error.to_string()))?;
+    // The others only need to see that it is there.
+    let about = AboutHub { url: "".into(), version: env!("CARGO_PKG_VERSION").into(), mark: "".into() };
+    homes.join(about).await.map_err(|error| failed(error.to_string()))?;
+    if let Err(why) = alone(&homes).await {
         // One that was never there leaves nothing behind, as far as it can.
         let _ = homes.leave().await;
         return Err(failed(why));
@@ -55,11 +58,13 @@ async fn open_mongodb(options: MongoOptions) -> Result<Store, Failure> {
 }
 
 /// Waits until no other hub is alive: one that was killed is missed only after its time.
-async fn alone(homes: &MongoHomes, hub: &HubId) -> Result<(), String> {
+async fn alone(homes: &MongoHomes) -> Result<(), String> {
     let begun = Instant::now();
     loop {
         let all = homes.hubs().await.map_err(|error| error.to_string())?;
-        let Some(other) = all.into_iter().find(|other| other != hub) else { return Ok(()) };
+        let Some(other) = all.into_iter().map(|hub| hub.id).find(|id| id != homes.id()) else {
+            return Ok(());
+        };
         if begun.elapsed() > HUB_TTL + LOOK {
             return Err(format!(
                 "hub {other} uses this database, and this build takes one hub at a time: stop that one first"

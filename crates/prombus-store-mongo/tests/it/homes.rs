@@ -10,7 +10,7 @@ const TTL_MS: u64 = 60;
 
 async fn hub(store: &MongoStore, name: &str, clock: &Arc<ManualClock>) -> Arc<MongoHomes> {
     let time = HomesTime::Shared(clock.clone());
-    Arc::new(store.join(HomesOptions { hub: HubId(name.into()), ttl_ms: TTL_MS, time }).await.unwrap())
+    Arc::new(store.homes(HomesOptions { hub: HubId(name.into()), ttl_ms: TTL_MS, time }).await.unwrap())
 }
 
 async fn two() -> HomesSubject {
