@@ -267,14 +267,17 @@ async fn an_index_without_its_part_is_told_of_and_removed() {
     let store = open(&disk).unwrap();
     let path = std::path::Path::new(DIR).join("journal/0000000001.index");
     let (mut n, mut index) = (0, Vec::new());
-    while index.is_empty() || !disk.bytes(&path).is_empty() {
-        index = Some(disk.bytes(&path)).filter(|bytes| !bytes.is_empty()).unwrap_or(index);
+    while index.is_empty() {
         published(&store, n..n + 1).await.unwrap();
         n += 1;
-        let (topic, partition) = ((&topic()).into(), Partition(0));
-        let trim = ConfigChange::Trim { topic, partition, before: Offset(n), loss: Loss::default() };
-        store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
-        assert!(n < 100_000, "the first part is never dropped");
+        index = disk.bytes(&path);
+    }
+    while !disk.bytes(&path).is_empty() {
+        // The rewriter works beside, and nobody is told when it is done.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        published(&store, n..n + 1).await.unwrap();
+        n += 1;
+        trim_all(&store).await;
     }
     store.close().await;
     drop(store);
