@@ -76,7 +76,7 @@ impl Indexer {
     /// The keys of a document's rows in all indexes, in the place of those that were there. For each document they
     /// come in the same order.
     pub fn keys(&self, document: &Document, keys: &mut Keys) {
-        let needs_body = self.indexes.iter().any(|lane| !lane.fields.is_empty());
+        let needs_body = self.indexes.iter().any(|index| !index.fields.is_empty());
         let body = needs_body.then(|| Fields::of(&document.body)).flatten();
         keys.clear();
         for IndexLayout { prefix, fields } in &self.indexes {

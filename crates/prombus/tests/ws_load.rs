@@ -98,8 +98,8 @@ fn left(api: &Api) -> Vec<(u64, u64)> {
     let all = 0..TOPICS * GROUPS;
     all.map(|group| {
         let path = format!("/v1/topics/{}/groups/{}", topic_name(group), group_name(group));
-        let lane = &api.get(&path).is(200)["partitions"][0];
-        (lane["lag"].as_u64().unwrap(), lane["in_flight"].as_u64().unwrap())
+        let partition = &api.get(&path).is(200)["partitions"][0];
+        (partition["lag"].as_u64().unwrap(), partition["in_flight"].as_u64().unwrap())
     })
     .collect()
 }

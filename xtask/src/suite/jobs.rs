@@ -43,14 +43,15 @@ impl Outcome {
     }
 }
 
-/// Runs all jobs, as many at a time as there are lanes, those at the head of the list first.
-pub fn run(jobs: Vec<Job>, lanes: usize) -> Vec<Outcome> {
+/// Runs all jobs, `at_once` of them at a time, those at the head of the list first.
+pub fn run(jobs: Vec<Job>, at_once: usize) -> Vec<Outcome> {
     let queue = Mutex::new(jobs.into_iter());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let lane = || std::iter::from_fn(next).map(one).collect::<Vec<Outcome>>();
+    let worker = || std::iter::from_fn(next).map(one).collect::<Vec<Outcome>>();
     std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
-        let ended = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
+        let ended =
+            workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
         ended.flatten().collect()
     })
 }

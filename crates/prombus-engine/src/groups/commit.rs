@@ -2,7 +2,7 @@
 
 use super::group::Group;
 use super::state::Pledge;
-use super::stored::lane_key;
+use super::stored::cursor_key;
 use super::{GroupError, Groups, LeaseToken, Session};
 use crate::bus::{Bus, BusError};
 use crate::commits::{CommitRefused, LeaseOf, Pending};
@@ -90,7 +90,7 @@ async fn commit_with(
     }
     let pledges = pledge_all(&shares)?;
     for ((group, _), pledge) in shares.iter().zip(&pledges) {
-        commit.cursors.extend(pledge.moves.iter().flat_map(|step| group.lane_moves(step)));
+        commit.cursors.extend(pledge.moves.iter().flat_map(|step| group.partition_moves(step)));
     }
     let ticket = bus.enqueue(&mut Arc::new(commit)).await;
     // Whoever no longer waits does not want to know.
@@ -128,7 +128,7 @@ async fn commit_with(
 fn has_lost(group: &Group, error: &CommitError) -> bool {
     match error {
         CommitError::CursorMoved { reader, .. } | CommitError::EpochOver { reader, .. } => {
-            *reader == lane_key(&group.topic.name, &group.name, 0).reader
+            *reader == cursor_key(&group.topic.name, &group.name, 0).reader
         }
         CommitError::TopicReplaced(topic) | CommitError::TopicNotFound(topic) => *topic == group.topic.name,
         _ => false,

@@ -62,19 +62,19 @@ impl Group {
         let until = Instant::now() + MAX_TIME;
         let mut left = Allowance { events: MAX_JUDGED, until, used_up: false };
         let mut partitions = Vec::new();
-        for (lane, next) in targets {
-            let partition = Partition(lane as u32);
+        for (index, next) in targets {
+            let partition = Partition(index as u32);
             let Kept { bounds: Bounds { first, next: tail }, has_holes, .. } =
                 self.hub.log.kept(&topic.pinned(), partition).await?;
             let start = next.max(first.0);
             let count = tail.0.saturating_sub(start);
             let events = match has_holes || filter.is_some() || count <= FEW {
-                true => self.matching((lane, start, tail.0), filter.as_ref(), &mut left).await?,
+                true => self.matching((index, start, tail.0), filter.as_ref(), &mut left).await?,
                 // All are there, but for what was forgotten by hand.
                 false => count,
             };
             let before = match next.checked_sub(1) {
-                Some(before) => self.body(lane, before).await?.event(),
+                Some(before) => self.body(index, before).await?.event(),
                 None => None,
             };
             let last = before.map(|event| (event.id, event.ts));
@@ -83,10 +83,10 @@ impl Group {
         Ok(Preview { partitions, exact: !left.used_up })
     }
 
-    /// How many events of a lane there are, from an offset up to another, that the filter matches.
+    /// How many events of a partition there are, from an offset up to another, that the filter matches.
     async fn matching(
         &self,
-        (lane, mut from, tail): (usize, u64, u64),
+        (partition, mut from, tail): (usize, u64, u64),
         filter: Option<&Filter>,
         left: &mut Allowance,
     ) -> Result<u64, GroupError> {
@@ -98,7 +98,7 @@ impl Group {
             }
             let limit = READ_AT_ONCE.min(left.events as usize);
             let turn = Turn::at(filter).await;
-            let page = match self.hub.log.read(self.request(lane, from, limit)).await {
+            let page = match self.hub.log.read(self.request(partition, from, limit)).await {
                 Err(ReadError::Gone { first: Offset(first) }) if first > from => {
                     from = first;
                     continue;

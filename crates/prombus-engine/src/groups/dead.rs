@@ -37,7 +37,7 @@ pub async fn prepare(
         if bytes > MAX_BYTES_AT_ONCE {
             break;
         }
-        let original = group.body(dying.lane, dying.offset).await?;
+        let original = group.body(dying.partition, dying.offset).await?;
         dying.is_lost = matches!(original, Body::Lost(_));
         let letter = original.event().map(|original| letter(group, &dying, &original)).transpose()?;
         bytes += letter.as_ref().map_or(0, |letter| letter.event.size());

@@ -163,13 +163,13 @@ impl Group {
 
     /// The first offset of each partition that is not settled.
     pub fn cursor(&self) -> Vec<Offset> {
-        self.state.lock().lanes.iter().map(|lane| Offset(lane.progress.next())).collect()
+        self.state.lock().queues.iter().map(|queue| Offset(queue.progress.next())).collect()
     }
 
     /// The partitions that a member owns.
     pub fn owned_by(&self, member: &str) -> Vec<Partition> {
         let state = self.state.lock();
-        let owned = (0..).zip(&state.lanes).filter(|(_, lane)| lane.owner.as_deref() == Some(member));
+        let owned = (0..).zip(&state.queues).filter(|(_, queue)| queue.owner.as_deref() == Some(member));
         owned.map(|(partition, _)| Partition(partition)).collect()
     }
 
@@ -196,7 +196,7 @@ impl Group {
     pub async fn skip(self: &Arc<Self>, partition: Partition, offset: u64) -> Result<bool, GroupError> {
         let topic = self.current_topic().await?;
         let bounds = self.hub.log.bounds(&topic.pinned(), partition).await?;
-        self.keep_lane_to(partition.0 as usize, bounds.first);
+        self.keep_partition_to(partition.0 as usize, bounds.first);
         if offset >= bounds.next.0 {
             return Err(GroupError::BadOption(format!(
                 "partition {partition} ends at offset {}: there is nothing at {offset} to skip",
@@ -233,7 +233,7 @@ impl Group {
             Some(topic) if topic.number == self.topic.number => {
                 let grown = {
                     let mut state = self.state.lock();
-                    let grown = state.lanes.len() < topic.config.partitions as usize;
+                    let grown = state.queues.len() < topic.config.partitions as usize;
                     if grown {
                         state.see_topic(&topic);
                     }

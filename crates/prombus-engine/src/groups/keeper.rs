@@ -127,7 +127,9 @@ impl Group {
             state.begin(burials.iter().map(|burial| burial.dying.clone()).collect())
         };
         let is_buried = |burial: &DeadLetterWrite| {
-            buried.iter().any(|dying| (dying.lane, dying.offset) == (burial.dying.lane, burial.dying.offset))
+            buried
+                .iter()
+                .any(|dying| (dying.partition, dying.offset) == (burial.dying.partition, burial.dying.offset))
         };
         let events: Vec<_> =
             burials.into_iter().filter(is_buried).filter_map(|burial| burial.letter).collect();
@@ -195,13 +197,13 @@ impl Group {
     }
 
     fn cursor_moves(&self, batch: &Batch) -> Vec<CursorMove> {
-        let moves = batch.moves.iter().flat_map(|step| self.lane_moves(step));
+        let moves = batch.moves.iter().flat_map(|step| self.partition_moves(step));
         moves.chain(batch.extras.iter().cloned()).collect()
     }
 
-    /// What writes the cursors of a lane: its own first, which tells whether someone else has moved any of them.
-    pub(super) fn lane_moves(&self, step: &PartitionMove) -> Vec<CursorMove> {
-        let (topic, lane) = (&self.topic.name, step.lane as u32);
+    /// What writes the cursors of a partition: its own first, which tells whether someone else has moved any of them.
+    pub(super) fn partition_moves(&self, step: &PartitionMove) -> Vec<CursorMove> {
+        let (topic, partition) = (&self.topic.name, step.partition as u32);
         let moved = |key, expect_version, to: Option<&Bytes>| CursorMove {
             key,
             incarnation: Some(self.topic.number),
@@ -209,9 +211,10 @@ impl Group {
             epoch: self.epoch,
             to: to.map(|detail| CursorTarget { next: Offset(step.next), detail: detail.clone() }),
         };
-        let own = moved(stored::lane_key(topic, &self.name, lane), step.expect_version, Some(&step.detail));
+        let own =
+            moved(stored::cursor_key(topic, &self.name, partition), step.expect_version, Some(&step.detail));
         let chunks = step.chunks.iter().map(|ChunkMove { chunk, expect_version, to }| {
-            moved(stored::chunk_key(topic, &self.name, lane, *chunk), *expect_version, to.as_ref())
+            moved(stored::chunk_key(topic, &self.name, partition, *chunk), *expect_version, to.as_ref())
         });
         [own].into_iter().chain(chunks).collect()
     }

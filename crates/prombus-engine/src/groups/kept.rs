@@ -6,16 +6,16 @@ use prombus_core::{Bounds, Offset};
 use std::sync::Arc;
 
 impl Group {
-    /// Moves a lane up to the first event that is kept. Whether something is lost by that.
-    pub(super) fn keep_lane_to(self: &Arc<Self>, lane: usize, first: Offset) -> bool {
+    /// Moves a partition up to the first event that is kept. Whether something is lost by that.
+    pub(super) fn keep_partition_to(self: &Arc<Self>, partition: usize, first: Offset) -> bool {
         let lost = {
             let mut state = self.locked();
-            if first.0 == 0 || lane >= state.lanes.len() {
+            if first.0 == 0 || partition >= state.queues.len() {
                 return false;
             }
-            state.move_up(lane, first.0)
+            state.move_up(partition, first.0)
         };
-        self.warn_of(lane, lost);
+        self.warn_of(partition, lost);
         self.ensure_keeper();
         lost > 0
     }
@@ -23,26 +23,26 @@ impl Group {
     /// Moves the group up to what is kept.
     pub(super) fn keep_to(self: &Arc<Self>, bounds: &[Bounds]) {
         let moved = self.locked().keep_to(bounds);
-        moved.into_iter().for_each(|(lane, lost)| self.warn_of(lane, lost));
+        moved.into_iter().for_each(|(partition, lost)| self.warn_of(partition, lost));
         self.ensure_keeper();
     }
 
     /// Events were given up. When this has returned, none of them is delivered that was not before.
     pub(super) fn given_up(self: &Arc<Self>, events: &GivenUpEvents) {
-        let lane = events.partition.0 as usize;
+        let partition = events.partition.0 as usize;
         {
             let mut state = self.locked();
-            state.give_up(lane, events.single.as_deref());
+            state.give_up(partition, events.single.as_deref());
             state.trim();
         }
-        self.keep_lane_to(lane, events.first);
+        self.keep_partition_to(partition, events.first);
         self.ensure_keeper();
     }
 
-    pub(super) fn warn_of(&self, lane: usize, lost: u64) {
+    pub(super) fn warn_of(&self, partition: usize, lost: u64) {
         if lost > 0 {
             tracing::warn!(
-                topic = %self.topic.name, group = %self.name, partition = lane, lost,
+                topic = %self.topic.name, group = %self.name, partition, lost,
                 "events were removed by retention before the group reached them"
             );
         }

@@ -35,7 +35,7 @@ pub struct Now {
     pub wall_ms: u64,
 }
 
-/// What a lane goes by.
+/// What a queue goes by.
 #[derive(Debug, Clone, Copy)]
 pub struct Rules {
     /// What waits for what.
@@ -74,7 +74,7 @@ pub enum Hold {
     Nothing,
 }
 
-/// What has to be read before a lane can go on.
+/// What has to be read before a queue can go on.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Want {
     /// These single events.
@@ -83,7 +83,7 @@ pub enum Want {
     Page(u64),
 }
 
-/// Why a lane does not go on by itself.
+/// Why a queue does not go on by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obstacle {
     /// The window is used up.
@@ -164,9 +164,9 @@ pub struct PartitionQueue {
 }
 
 impl PartitionQueue {
-    /// A lane that goes on from `progress`.
+    /// A queue that goes on from `progress`.
     pub fn new(progress: Progress, cursor_version: u64, cursor_epoch: Epoch) -> Self {
-        let mut lane = Self {
+        let mut queue = Self {
             durable_next: progress.next(),
             read: 0,
             end: 0,
@@ -197,8 +197,8 @@ impl PartitionQueue {
             parked: 0,
             parked_bytes: 0,
         };
-        lane.restart();
-        lane
+        queue.restart();
+        queue
     }
 
     /// Forgets all deliveries and starts again at the first unsettled event.
@@ -405,7 +405,7 @@ impl PartitionQueue {
         offset < self.buffer.front().map_or(self.read, |event| event.offset.0)
     }
 
-    /// What has to be read before the lane can go on.
+    /// What has to be read before the queue can go on.
     pub fn want(&self, rules: Rules) -> Option<Want> {
         if !self.ready.is_empty() {
             return None;
@@ -557,7 +557,7 @@ impl PartitionQueue {
         }
     }
 
-    /// What keeps the lane from going on by itself, if something does.
+    /// What keeps the queue from going on by itself, if something does.
     pub fn obstacle(&self, rules: Rules, tail: u64) -> Option<Obstacle> {
         let end = self.progress.next().saturating_add(rules.window);
         let first_unread = self.buffer.front().map_or(self.read, |event| event.offset.0);

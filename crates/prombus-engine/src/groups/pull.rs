@@ -251,10 +251,10 @@ impl Group {
         let watched = Watched::Topic(self.topic.name.clone());
         loop {
             let seen = Sequence(self.seen.load(Ordering::Acquire));
-            let lanes = self.locked().lanes.len();
+            let known = self.locked().queues.len();
             // Whoever watched before may have gone away with what it was told. Most commits are about other things.
             // What waits for acks is nothing to look for here: those who ack tell of that.
-            let grown = self.current_topic().await?.config.partitions as usize > lanes;
+            let grown = self.current_topic().await?.config.partitions as usize > known;
             if grown || self.is_behind(take).await? {
                 return Ok(());
             }
@@ -267,11 +267,11 @@ impl Group {
     async fn is_behind(self: &Arc<Self>, take: &Take) -> Result<bool, GroupError> {
         let wants = self.locked().wants(&take.member, false);
         let topic = self.topic.pinned();
-        for PartitionWant { lane, want, .. } in wants {
+        for PartitionWant { partition, want, .. } in wants {
             let Want::Page(from) = want else { return Ok(true) };
-            let Bounds { first, next } = self.hub.log.bounds(&topic, Partition(lane as u32)).await?;
+            let Bounds { first, next } = self.hub.log.bounds(&topic, Partition(partition as u32)).await?;
             // What is open below the first may hold others up.
-            if next.0 > from || self.keep_lane_to(lane, first) {
+            if next.0 > from || self.keep_partition_to(partition, first) {
                 return Ok(true);
             }
         }

@@ -440,15 +440,15 @@ impl Group {
             let before = state.version();
             let mut given_back: BTreeMap<usize, usize> = BTreeMap::new();
             for letter in letters {
-                let lane = letter.partition as usize;
+                let partition = letter.partition as usize;
                 // Counted once; from then on, what is reopened here is all that comes to it.
-                let count = || state.lanes[lane].progress.given_back().count();
-                let open = given_back.entry(lane).or_insert_with(count);
+                let count = || state.queues[partition].progress.given_back().count();
+                let open = given_back.entry(partition).or_insert_with(count);
                 if *open >= MAX_REOPENED {
                     let why = "too many replayed events are open; let the group settle those first";
                     refused.push((letter.event.id, why.into()));
-                } else if state.reopen(lane, letter.offset, letter.replays + 1) {
-                    *open += usize::from(letter.offset < state.lanes[lane].progress.next());
+                } else if state.reopen(partition, letter.offset, letter.replays + 1) {
+                    *open += usize::from(letter.offset < state.queues[partition].progress.next());
                     offsets.push(letter.event.offset.0);
                 } else {
                     refused.push((letter.event.id, "the group has not settled the original yet".into()));

@@ -104,8 +104,8 @@ impl Group {
         let topic = self.current_topic().await?;
         let bounds = self.bounds_of(&topic).await?;
         let mut status = self.outline(&bounds);
-        for (partition, lane) in (0..).map(Partition).zip(&mut status.partitions) {
-            match self.look_up(partition, lane).await {
+        for (index, partition) in (0..).map(Partition).zip(&mut status.partitions) {
+            match self.look_up(index, partition).await {
                 Err(error @ ReadError::Corrupt(_)) => {
                     status.error.get_or_insert(error);
                 }
@@ -142,17 +142,20 @@ impl Group {
     /// How long ago the oldest unsettled event was taken, among the partitions that are furthest behind. One that is
     /// damaged does not count.
     pub async fn lag_ms(&self, outline: &GroupStatus) -> Result<u64, GroupError> {
-        let mut behind: Vec<(Partition, &PartitionStatus)> =
-            (0..).map(Partition).zip(&outline.partitions).filter(|(_, lane)| lane.lag > 0).collect();
-        behind.sort_by_key(|(_, lane)| Reverse(lane.lag));
+        let mut behind: Vec<(Partition, &PartitionStatus)> = (0..)
+            .map(Partition)
+            .zip(&outline.partitions)
+            .filter(|(_, partition)| partition.lag > 0)
+            .collect();
+        behind.sort_by_key(|(_, partition)| Reverse(partition.lag));
         let mut oldest = 0;
-        for (partition, lane) in behind.into_iter().take(MAX_AGED) {
-            let mut lane = lane.clone();
-            match self.look_up(partition, &mut lane).await {
+        for (index, partition) in behind.into_iter().take(MAX_AGED) {
+            let mut partition = partition.clone();
+            match self.look_up(index, &mut partition).await {
                 Err(ReadError::Corrupt(_)) => {}
                 looked_up => looked_up?,
             }
-            oldest = oldest.max(lane.lag_ms);
+            oldest = oldest.max(partition.lag_ms);
         }
         Ok(oldest)
     }
@@ -163,15 +166,15 @@ impl Group {
         state.tick(now);
         state.flush_times();
         let rules = state.rules();
-        let mut oldest = vec![None; state.lanes.len()];
+        let mut oldest = vec![None; state.queues.len()];
         for (_, lease) in state.leases.iter() {
             let age = (now.instant - lease.given).as_millis() as u64;
             let slot = &mut oldest[lease.partition];
             *slot = Some(slot.map_or(age, |known: u64| known.max(age)));
         }
-        let partitions = state.lanes.iter().zip(bounds).enumerate().map(|(n, (lane, bounds))| {
+        let partitions = state.queues.iter().zip(bounds).enumerate().map(|(n, (queue, bounds))| {
             let tail = bounds.next.0;
-            let obstacle = match lane.obstacle(rules, tail) {
+            let obstacle = match queue.obstacle(rules, tail) {
                 _ if state.is_gated(n) => Some(Wait::Growth),
                 Some(Obstacle::Window) => Some(Wait::AckWindow),
                 Some(Obstacle::Order) => Some(Wait::Ordering),
@@ -179,25 +182,25 @@ impl Group {
                 None => None,
             };
             PartitionStatus {
-                next: lane.progress.next(),
+                next: queue.progress.next(),
                 last: None,
                 tail,
-                lag: lane.progress.unsettled(tail),
+                lag: queue.progress.unsettled(tail),
                 lag_ms: 0,
-                in_flight: lane.in_flight,
-                redelivered: lane.redelivered,
-                lost: lane.lost,
+                in_flight: queue.in_flight,
+                redelivered: queue.redelivered,
+                lost: queue.lost,
                 oldest_unacked_ms: oldest[n],
-                waiting: obstacle.map(|why| (why, lane.held_back())),
-                owner: lane.owner.clone(),
-                epoch: lane.owners.unwrap_or(0),
+                waiting: obstacle.map(|why| (why, queue.held_back())),
+                owner: queue.owner.clone(),
+                epoch: queue.owners.unwrap_or(0),
             }
         });
         let partitions: Vec<PartitionStatus> = partitions.collect();
         let mut owned: HashMap<&Arc<str>, Vec<Partition>> = HashMap::new();
-        for (partition, lane) in (0..).map(Partition).zip(&partitions) {
-            if let Some(owner) = &lane.owner {
-                owned.entry(owner).or_default().push(partition);
+        for (index, partition) in (0..).map(Partition).zip(&partitions) {
+            if let Some(owner) = &partition.owner {
+                owned.entry(owner).or_default().push(index);
             }
         }
         let members = state.members.list(now.instant).into_iter();
@@ -217,30 +220,30 @@ impl Group {
         }
     }
 
-    /// What has to be read: the last settled event, and the oldest one that is not. What is known stands in `lane`, also
-    /// after an error.
-    async fn look_up(&self, partition: Partition, lane: &mut PartitionStatus) -> Result<(), ReadError> {
-        let (last, next) = (Offset(lane.next.saturating_sub(1)), Offset(lane.next));
-        let mut events = match self.events_at(partition, last, 2).await {
+    /// What has to be read: the last settled event, and the oldest one that is not. What is known stands in
+    /// `partition`, also after an error.
+    async fn look_up(&self, index: Partition, partition: &mut PartitionStatus) -> Result<(), ReadError> {
+        let (last, next) = (Offset(partition.next.saturating_sub(1)), Offset(partition.next));
+        let mut events = match self.events_at(index, last, 2).await {
             // What is settled need not be readable.
             Err(ReadError::Corrupt(_)) => Vec::new(),
-            Err(ReadError::Gone { first }) => match self.events_at(partition, first.max(next), 2).await {
+            Err(ReadError::Gone { first }) => match self.events_at(index, first.max(next), 2).await {
                 Err(ReadError::Gone { .. }) => return Ok(()),
                 events => events?,
             },
             events => events?,
         };
         let mut read = Ok(());
-        if lane.lag > 0 && events.iter().all(|event| event.offset < next) {
+        if partition.lag > 0 && events.iter().all(|event| event.offset < next) {
             // A page ends before what cannot be read, and only who starts there learns why.
-            read = self.events_at(partition, next, 1).await.map(|oldest| events.extend(oldest));
+            read = self.events_at(index, next, 1).await.map(|oldest| events.extend(oldest));
         }
         let is_before = |event: &&Event| event.offset < next;
-        lane.last = events.iter().find(is_before).map(|event| (event.id, event.ts));
-        if lane.lag > 0
+        partition.last = events.iter().find(is_before).map(|event| (event.id, event.ts));
+        if partition.lag > 0
             && let Some(oldest) = events.iter().find(|event| !is_before(event))
         {
-            lane.lag_ms = self.hub.clock.now_ms().saturating_sub(oldest.recorded_ts);
+            partition.lag_ms = self.hub.clock.now_ms().saturating_sub(oldest.recorded_ts);
         }
         read
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Whose cursor holds the options of a group.
 const OPTIONS: &str = "group-options:";
 /// Whose cursors say where a group is.
-const LANES: &str = "group:";
+const PARTITIONS: &str = "group:";
 /// Whose cursors say what is settled out of order, or has failed.
 const CHUNKS: &str = "group-chunk:";
 
@@ -29,8 +29,8 @@ const OWNED: u8 = 3;
 /// In the detail of a cursor: how many events were lost comes next, where some were.
 const LOST: u8 = 4;
 
-/// The detail of a lane's cursor.
-pub fn lane_detail(progress: Bytes, owners: Option<u64>, lost: u64) -> Bytes {
+/// The detail of a partition's cursor.
+pub fn cursor_detail(progress: Bytes, owners: Option<u64>, lost: u64) -> Bytes {
     let numbers = [(OWNED, owners), (LOST, Some(lost).filter(|lost| *lost > 0))];
     if numbers.iter().all(|(_, number)| number.is_none()) {
         return progress;
@@ -60,7 +60,7 @@ pub fn options_key(topic: &TopicName, group: &GroupName) -> CursorKey {
 
 /// That all groups together have at most so many partitions.
 pub fn partitions(most: usize) -> ReaderLimit {
-    ReaderLimit { readers: LANES, most }
+    ReaderLimit { readers: PARTITIONS, most }
 }
 
 /// What a topic has to keep to when it grows, where it has groups: they get its new partitions too.
@@ -69,12 +69,16 @@ pub async fn growth_limit(
     topic: &TopicName,
     most: usize,
 ) -> Result<Option<ReaderLimit>, ReadError> {
-    Ok((!log.readers(topic, LANES).await?.is_empty()).then(|| partitions(most)))
+    Ok((!log.readers(topic, PARTITIONS).await?.is_empty()).then(|| partitions(most)))
 }
 
 /// The cursor that says where a group is in a partition.
-pub fn lane_key(topic: &TopicName, group: &GroupName, partition: u32) -> CursorKey {
-    CursorKey { topic: topic.clone(), reader: format!("{LANES}{group}"), partition: Partition(partition) }
+pub fn cursor_key(topic: &TopicName, group: &GroupName, partition: u32) -> CursorKey {
+    CursorKey {
+        topic: topic.clone(),
+        reader: format!("{PARTITIONS}{group}"),
+        partition: Partition(partition),
+    }
 }
 
 /// The cursor that says what a group has settled in a chunk of a partition.
@@ -131,11 +135,12 @@ pub fn creation(new: &NewGroup<'_>, options: &GroupOptions, starts: &[u64]) -> V
         to: Some(CursorTarget { next: Offset(next), detail }),
     };
     let detail = Bytes::from(serde_json::to_vec(options).unwrap_or_default());
-    let lanes = (0..).zip(starts);
     let owners = (options.mode == Mode::Partitioned).then_some(0);
-    let lane = lane_detail(Bytes::new(), owners, 0);
-    let lanes = lanes.map(|(partition, next)| made(lane_key(topic, group, partition), *next, lane.clone()));
-    [made(options_key(topic, group), 0, detail)].into_iter().chain(lanes).collect()
+    let start = cursor_detail(Bytes::new(), owners, 0);
+    let partitions = (0..)
+        .zip(starts)
+        .map(|(partition, next)| made(cursor_key(topic, group, partition), *next, start.clone()));
+    [made(options_key(topic, group), 0, detail)].into_iter().chain(partitions).collect()
 }
 
 /// What removes a group, as far as it is there, in the epochs that its cursors have.
@@ -144,11 +149,11 @@ pub async fn removal(
     topic: &TopicState,
     group: &GroupName,
 ) -> Result<Vec<CursorMove>, GroupError> {
-    let lanes = (0..topic.config.partitions).map(|partition| lane_key(&topic.name, group, partition));
+    let partitions = (0..topic.config.partitions).map(|partition| cursor_key(&topic.name, group, partition));
     let chunks = chunks_of(log, &topic.name, group).await?.into_iter();
     let chunks = chunks.map(|(partition, chunk)| chunk_key(&topic.name, group, partition, chunk));
     let mut moves = Vec::new();
-    for key in [options_key(&topic.name, group)].into_iter().chain(lanes).chain(chunks) {
+    for key in [options_key(&topic.name, group)].into_iter().chain(partitions).chain(chunks) {
         if let Some(cursor) = log.cursor(&key).await? {
             let (expect_version, epoch) = (cursor.version, cursor.epoch);
             let incarnation = Some(topic.number);
@@ -167,13 +172,13 @@ pub struct Stored {
     pub options_version: u64,
     /// The latest epoch that its cursors have seen.
     pub epoch: Epoch,
-    lanes: Vec<PartitionQueue>,
+    queues: Vec<PartitionQueue>,
 }
 
 impl Stored {
     /// The state of the group, whose leases are to be these.
     pub fn into_state(self, topic: &TopicState, leases: Leases, metrics: GroupMetrics) -> State {
-        let mut state = State::new((Arc::new(self.options), self.filter), self.lanes, leases, metrics);
+        let mut state = State::new((Arc::new(self.options), self.filter), self.queues, leases, metrics);
         state.see_topic(topic);
         state
     }
@@ -203,31 +208,31 @@ pub async fn load(
     let Some((options, cursor)) = self::options(log, &topic.name, group).await? else { return Ok(None) };
     let (options_version, mut epoch) = (cursor.version, cursor.epoch);
     let filter = options.stored_filter().await?;
-    let mut lanes = Vec::new();
+    let mut queues = Vec::new();
     for partition in 0..topic.config.partitions {
         // The topic has grown since: the rest is for the state to add.
-        let Some(cursor) = log.cursor(&lane_key(&topic.name, group, partition)).await? else { break };
+        let Some(cursor) = log.cursor(&cursor_key(&topic.name, group, partition)).await? else { break };
         let (owners, detail) = number_of(OWNED, &cursor.detail);
         // Older builds had the owners as the epoch of the cursor.
         let owners = owners.or_else(|| (options.mode == Mode::Partitioned).then_some(cursor.epoch.0));
         let (lost, detail) = number_of(LOST, detail);
         let progress = Progress::decode(cursor.next.0, detail).ok_or_else(|| damaged(group))?;
         epoch = epoch.max(cursor.epoch);
-        let mut lane = PartitionQueue::new(progress, cursor.version, cursor.epoch);
-        (lane.owners, lane.lost) = (owners, lost.unwrap_or(0));
-        lanes.push(lane);
+        let mut queue = PartitionQueue::new(progress, cursor.version, cursor.epoch);
+        (queue.owners, queue.lost) = (owners, lost.unwrap_or(0));
+        queues.push(queue);
     }
     for (partition, chunk) in chunks_of(log, &topic.name, group).await? {
         let stored = log.cursor(&chunk_key(&topic.name, group, partition, chunk)).await?;
-        let lane = lanes.get_mut(partition as usize);
-        let (Some(stored), Some(lane)) = (stored, lane) else { continue };
-        if !lane.progress.add_chunk(chunk, &stored.detail) {
+        let queue = queues.get_mut(partition as usize);
+        let (Some(stored), Some(queue)) = (stored, queue) else { continue };
+        if !queue.progress.add_chunk(chunk, &stored.detail) {
             return Err(damaged(group));
         }
         epoch = epoch.max(stored.epoch);
-        lane.chunk_versions.insert(chunk, stored.version);
+        queue.chunk_versions.insert(chunk, stored.version);
     }
     // What is in the chunks is known only now.
-    lanes.iter_mut().for_each(PartitionQueue::restart);
-    Ok(Some(Stored { options, filter, options_version, epoch, lanes }))
+    queues.iter_mut().for_each(PartitionQueue::restart);
+    Ok(Some(Stored { options, filter, options_version, epoch, queues }))
 }

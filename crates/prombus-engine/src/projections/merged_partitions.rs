@@ -87,13 +87,13 @@ impl MergedPartitions {
 
     /// What was read and not taken yet.
     pub fn ahead(&self) -> impl Iterator<Item = &Event> {
-        self.0.iter().flat_map(|lane| &lane.ahead)
+        self.0.iter().flat_map(|reader| &reader.ahead)
     }
 
     /// Whether nothing of a partition was ever taken.
     pub fn is_new(&self, partition: u32) -> bool {
-        let lane = &self.0[partition as usize];
-        lane.version == 0 && lane.taken == lane.next && lane.reached() == lane.next
+        let reader = &self.0[partition as usize];
+        reader.version == 0 && reader.taken == reader.next && reader.reached() == reader.next
     }
 
     /// The version of a cursor.
@@ -103,36 +103,36 @@ impl MergedPartitions {
 
     /// The first offset that is not done, by partition.
     pub fn done(&self) -> Vec<u64> {
-        self.0.iter().map(|lane| lane.next).collect()
+        self.0.iter().map(|reader| reader.next).collect()
     }
 
     /// The first offset that was not taken, by partition.
     pub fn taken(&self) -> Vec<u64> {
-        self.0.iter().map(|lane| lane.taken).collect()
+        self.0.iter().map(|reader| reader.taken).collect()
     }
 
     /// When the first event was recorded that was read and not taken, unless it is at the limit.
     pub fn first_ahead(&self, limit: Option<&[u64]>) -> Option<u64> {
         let place = |event: &Event| (event.recorded_ts, event.partition.0, event.offset.0);
         let (recorded, partition, offset) =
-            self.0.iter().filter_map(|lane| lane.ahead.front()).map(place).min()?;
+            self.0.iter().filter_map(|reader| reader.ahead.front()).map(place).min()?;
         (offset < end_of(limit, partition)).then_some(recorded)
     }
 
     /// What was taken up to here is done, and the cursors have moved.
     pub fn land(&mut self, ends: &BTreeMap<u32, u64>) {
         for (partition, end) in ends {
-            let lane = &mut self.0[*partition as usize];
-            lane.version += 1;
-            lane.next = *end;
+            let reader = &mut self.0[*partition as usize];
+            reader.version += 1;
+            reader.next = *end;
         }
     }
 
     /// Takes back everything that is not done.
     pub fn go_back(&mut self) {
-        for lane in &mut self.0 {
-            lane.taken = lane.next;
-            lane.forget_ahead();
+        for reader in &mut self.0 {
+            reader.taken = reader.next;
+            reader.forget_ahead();
         }
     }
 
@@ -140,14 +140,14 @@ impl MergedPartitions {
     /// in the one order. Whoever asks must know that no such event is still to come.
     pub fn take_before<'a>(&'a mut self, before: u64, limit: Option<&'a [u64]>) -> Taking<'a> {
         let (mut due, mut unread) = (BinaryHeap::new(), Vec::new());
-        for (partition, lane) in (0..).zip(&self.0) {
-            match lane.ahead.front() {
+        for (partition, reader) in (0..).zip(&self.0) {
+            match reader.ahead.front() {
                 Some(event) => due.push(Reverse((event.recorded_ts, partition))),
                 None => unread.push(partition),
             }
         }
         let is_dry = vec![false; self.0.len()];
-        Taking { lanes: self, before, limit, run: Run::default(), due, unread, is_dry, is_done: false }
+        Taking { partitions: self, before, limit, run: Run::default(), due, unread, is_dry, is_done: false }
     }
 }
 
@@ -158,7 +158,7 @@ fn end_of(limit: Option<&[u64]>, partition: u32) -> u64 {
 
 /// A run in the making.
 pub(super) struct Taking<'a> {
-    lanes: &'a mut MergedPartitions,
+    partitions: &'a mut MergedPartitions,
     /// Only what was recorded before is taken.
     before: u64,
     /// And what is below these offsets.
@@ -180,17 +180,17 @@ impl Taking<'_> {
             let Some(Reverse((ts, partition))) = self.due.pop() else { break };
             // What is at the limit is followed by nothing that is below it, in any partition.
             if ts >= self.before
-                || self.lanes.0[partition as usize].reached() >= end_of(self.limit, partition)
+                || self.partitions.0[partition as usize].reached() >= end_of(self.limit, partition)
             {
                 break;
             }
             self.take_from(partition);
         }
         let partition = *self.unread.last().filter(|_| !self.run.is_full())?;
-        let share = |most: usize, least: usize| (most / self.lanes.0.len()).max(least);
+        let share = |most: usize, least: usize| (most / self.partitions.0.len()).max(least);
         Some(Wanted {
             partition,
-            from: self.lanes.0[partition as usize].read,
+            from: self.partitions.0[partition as usize].read,
             limit: share(MOST_EVENTS, LEAST_SHARE_EVENTS),
             max_bytes: share(MOST_BYTES, LEAST_SHARE_BYTES),
         })
@@ -199,17 +199,17 @@ impl Taking<'_> {
     /// Takes from a partition until another one comes first.
     fn take_from(&mut self, partition: u32) {
         let end = end_of(self.limit, partition);
-        let lane = &mut self.lanes.0[partition as usize];
+        let reader = &mut self.partitions.0[partition as usize];
         let others =
             self.due.peek().map_or((self.before, 0), |Reverse(first)| (*first).min((self.before, 0)));
-        while let Some(event) = lane.ahead.front() {
+        while let Some(event) = reader.ahead.front() {
             let is_beyond = event.offset.0 >= end || (event.recorded_ts, partition) >= others;
             if is_beyond || self.run.is_full() {
                 self.due.push(Reverse((event.recorded_ts, partition)));
                 return;
             }
             self.run.bytes += event.payload.len();
-            self.run.events.extend(lane.ahead.pop_front());
+            self.run.events.extend(reader.ahead.pop_front());
         }
         if !self.is_dry[partition as usize] {
             self.unread.push(partition);
@@ -222,10 +222,10 @@ impl Taking<'_> {
         let is_dry = page.as_ref().is_none_or(|page| page.next >= page.end);
         self.is_dry[partition as usize] = is_dry;
         let Some(page) = page else { return };
-        let lane = &mut self.lanes.0[partition as usize];
-        lane.read = page.next.0;
-        lane.ahead = page.events.into();
-        match lane.ahead.front() {
+        let reader = &mut self.partitions.0[partition as usize];
+        reader.read = page.next.0;
+        reader.ahead = page.events.into();
+        match reader.ahead.front() {
             Some(event) => self.due.push(Reverse((event.recorded_ts, partition))),
             None if is_dry => {}
             None => self.unread.push(partition),
@@ -235,18 +235,18 @@ impl Taking<'_> {
     /// Nothing was read, because what was wanted is gone: goes on at what is kept.
     pub fn skip_to(&mut self, first: u64) {
         if let Some(partition) = self.unread.last() {
-            let lane = &mut self.lanes.0[*partition as usize];
-            lane.read = lane.read.max(first);
+            let reader = &mut self.partitions.0[*partition as usize];
+            reader.read = reader.read.max(first);
         }
     }
 
     /// What was taken. Without this nothing was, and nothing was read.
     pub fn done(mut self) -> Run {
-        for (partition, lane) in (0..).zip(&mut self.lanes.0) {
-            let reached = lane.reached().min(end_of(self.limit, partition));
-            if reached > lane.taken {
+        for (partition, reader) in (0..).zip(&mut self.partitions.0) {
+            let reached = reader.reached().min(end_of(self.limit, partition));
+            if reached > reader.taken {
                 self.run.ends.insert(partition, reached);
-                lane.taken = reached;
+                reader.taken = reached;
             }
         }
         self.is_done = true;
@@ -257,7 +257,7 @@ impl Taking<'_> {
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.lanes.0.iter_mut().for_each(PartitionReader::forget_ahead);
+            self.partitions.0.iter_mut().for_each(PartitionReader::forget_ahead);
         }
     }
 }
@@ -344,7 +344,7 @@ mod tests {
     /// A reader, and what is there to read.
     struct World {
         logs: Vec<Log>,
-        lanes: MergedPartitions,
+        partitions: MergedPartitions,
         now: u64,
         done: Vec<MergeKey>,
         /// What was taken and is not done.
@@ -354,7 +354,7 @@ mod tests {
     impl World {
         fn take(&mut self, most: usize, fails_after: Option<usize>) {
             // As of now, no event of the past is still to come.
-            let mut taking = self.lanes.take_before(self.now, None);
+            let mut taking = self.partitions.take_before(self.now, None);
             let mut pages = 0;
             while let Some(wanted) = taking.go_on() {
                 if fails_after.is_some_and(|after| pages >= after) {
@@ -374,12 +374,12 @@ mod tests {
                 Act::Land => {
                     for (events, ends) in self.flights.drain(..) {
                         self.done.extend(events);
-                        self.lanes.land(&ends);
+                        self.partitions.land(&ends);
                     }
                 }
                 Act::Refuse => {
                     self.flights.clear();
-                    self.lanes.go_back();
+                    self.partitions.go_back();
                 }
                 Act::Wait(ms) => self.now += ms,
             }
@@ -398,9 +398,9 @@ mod tests {
                 log.iter().map(|(step, removed)| { ts += step; (ts, *removed) }).collect()
             };
             let logs: Vec<Log> = steps.iter().map(recorded).collect();
-            let mut lanes = MergedPartitions::default();
-            logs.iter().for_each(|_| lanes.add(0, 0));
-            let mut world = World { logs, lanes, now: 0, done: Vec::new(), flights: VecDeque::new() };
+            let mut partitions = MergedPartitions::default();
+            logs.iter().for_each(|_| partitions.add(0, 0));
+            let mut world = World { logs, partitions, now: 0, done: Vec::new(), flights: VecDeque::new() };
             for act in &acts {
                 world.act(act);
             }
@@ -411,23 +411,23 @@ mod tests {
             for (partition, log) in (0..).zip(&world.logs) {
                 let events = visible(partition, log, world.now);
                 let end = events.last().map_or(0, |event| event.offset.0 + 1);
-                prop_assert_eq!(world.lanes.done()[partition as usize], end);
+                prop_assert_eq!(world.partitions.done()[partition as usize], end);
                 all.extend(places(&events));
             }
             all.sort_unstable();
             prop_assert_eq!(world.done, all);
-            prop_assert_eq!(world.lanes.first_ahead(None), None);
+            prop_assert_eq!(world.partitions.first_ahead(None), None);
         }
     }
 
     #[test]
     fn a_run_has_an_end() {
-        let mut lanes = MergedPartitions::default();
-        (0..2).for_each(|_| lanes.add(0, 0));
+        let mut partitions = MergedPartitions::default();
+        (0..2).for_each(|_| partitions.add(0, 0));
         let logs: Vec<Log> = vec![vec![(1, 0); 3_000], vec![(2, 0); 10]];
         let mut lengths = Vec::new();
         loop {
-            let mut taking = lanes.take_before(9, None);
+            let mut taking = partitions.take_before(9, None);
             while let Some(wanted) = taking.go_on() {
                 assert_eq!(wanted.limit, MOST_EVENTS / 2);
                 let events = visible(wanted.partition, &logs[wanted.partition as usize], 9);

@@ -184,7 +184,7 @@ pub(super) struct Runner {
     /// Whether it makes collections anew.
     rebuild: bool,
     topic: Option<TopicState>,
-    lanes: MergedPartitions,
+    partitions: MergedPartitions,
     /// Taken, and not applied yet.
     rest: Option<Rest>,
     flight: Option<Flight>,
@@ -214,7 +214,7 @@ impl Runner {
             purpose,
             rebuild: purpose != Purpose::Live,
             topic: None,
-            lanes: MergedPartitions::default(),
+            partitions: MergedPartitions::default(),
             rest: None,
             flight: None,
             most_events: MOST_EVENTS,
@@ -231,12 +231,12 @@ impl Runner {
 
     /// The first offset that is not done, by partition.
     pub fn done(&self) -> Vec<u64> {
-        self.lanes.done()
+        self.partitions.done()
     }
 
     /// The first offset that is neither done nor under way, by partition.
     pub fn taken(&self) -> Vec<u64> {
-        self.lanes.taken()
+        self.partitions.taken()
     }
 
     /// Does a run of events, or finds that there is none. Goes no further than `limit`, where another runner is.
@@ -284,25 +284,25 @@ impl Runner {
         let Some(topic) = self.hub.log.topic(&self.topic_name).await? else {
             self.flight = None;
             self.topic = None;
-            self.forget_lanes();
+            self.forget_partitions();
             return Ok(None);
         };
         if self.topic.as_ref().is_none_or(|known| known.number != topic.number) {
             self.flight = None;
-            self.forget_lanes();
+            self.forget_partitions();
         }
-        for partition in self.lanes.count()..topic.config.partitions {
+        for partition in self.partitions.count()..topic.config.partitions {
             let key = cursor_key(&self.topic_name, &self.name, self.rebuild, partition);
             match self.hub.log.cursor(&key).await? {
                 Some(cursor) => {
                     self.be_later_than(cursor.epoch).await?;
-                    self.lanes.add(cursor.version, cursor.next.0);
+                    self.partitions.add(cursor.version, cursor.next.0);
                 }
                 // It needs all of it.
-                None if self.purpose == (Purpose::Rebuild { partial: false }) => self.lanes.add(0, 0),
+                None if self.purpose == (Purpose::Rebuild { partial: false }) => self.partitions.add(0, 0),
                 None => {
                     let bounds = self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?;
-                    self.lanes.add(0, bounds.first.0);
+                    self.partitions.add(0, bounds.first.0);
                 }
             }
         }
@@ -331,7 +331,7 @@ impl Runner {
                 Reading::NoTopic => return Ok(None),
                 Reading::Grown => continue,
             };
-            match self.lanes.first_ahead(limit) {
+            match self.partitions.first_ahead(limit) {
                 // What is being committed is waited for first.
                 Some(recorded) if run.ends.is_empty() && self.flight.is_none() => {
                     // Below a limit, nothing more can come.
@@ -354,10 +354,10 @@ impl Runner {
         };
         let Some(topic) = self.look_at_topic().await? else { return Ok(Reading::NoTopic) };
         // A partition that is alone has none to wait for.
-        let is_alone = self.lanes.count() == 1;
+        let is_alone = self.partitions.count() == 1;
         let is_new: Vec<bool> =
-            (0..self.lanes.count()).map(|partition| self.lanes.is_new(partition)).collect();
-        let mut taking = self.lanes.take_before(if is_alone { u64::MAX } else { horizon }, limit);
+            (0..self.partitions.count()).map(|partition| self.partitions.is_new(partition)).collect();
+        let mut taking = self.partitions.take_before(if is_alone { u64::MAX } else { horizon }, limit);
         while let Some(wanted) = taking.go_on() {
             let starts_there = match self.purpose {
                 Purpose::Live => is_new[wanted.partition as usize],
@@ -457,19 +457,19 @@ impl Runner {
         let under_way =
             self.flight.iter().flat_map(|flight| &flight.batch.applied).map(|applied| &applied.event);
         let taken = self.rest.iter().flat_map(|rest| &rest.events);
-        under_way.chain(taken).chain(self.lanes.ahead()).map(|event| event.payload.len()).sum()
+        under_way.chain(taken).chain(self.partitions.ahead()).map(|event| event.payload.len()).sum()
     }
 
     /// Takes back everything that is not done. Nothing may be under way.
     pub fn go_back(&mut self) {
         self.rest = None;
-        self.lanes.go_back();
+        self.partitions.go_back();
     }
 
     /// Forgets where it is in the topic.
-    fn forget_lanes(&mut self) {
+    fn forget_partitions(&mut self) {
         self.rest = None;
-        self.lanes.clear();
+        self.partitions.clear();
     }
 
     /// What makes a batch happen.
@@ -483,7 +483,7 @@ impl Runner {
         let cursor = |(partition, next): (&u32, &u64)| CursorMove {
             key: cursor_key(&self.topic_name, &self.name, self.rebuild, *partition),
             incarnation,
-            expect_version: self.lanes.version(*partition),
+            expect_version: self.partitions.version(*partition),
             epoch: self.home.epoch(),
             to: Some(CursorTarget { next: Offset(*next), detail: Default::default() }),
         };
@@ -576,7 +576,7 @@ impl Runner {
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {
                     // Look again at everything: someone else may have been here, or the commit has happened after all.
                     self.topic = None;
-                    self.forget_lanes();
+                    self.forget_partitions();
                 }
                 self.go_back();
                 done.map(|()| false)
@@ -585,7 +585,7 @@ impl Runner {
     }
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {
-        self.lanes.land(ends);
+        self.partitions.land(ends);
         if batch.applied.len() >= self.most_events {
             self.full_batches += 1;
         }

@@ -372,25 +372,25 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
         in_flight: member.in_flight,
         partitions: member.partitions.iter().map(|partition| partition.0).collect(),
     });
-    let partition = |(partition, lane): (u32, &PartitionStatus)| GroupPartition {
-        partition,
-        next: lane.next,
-        last_id: lane.last.map(|(id, _)| id.to_string()),
-        last_ts: lane.last.map(|(_, ts)| ts),
-        tail: lane.tail,
-        lag: lane.lag,
-        lag_ms: lane.lag_ms,
-        in_flight: lane.in_flight,
-        redelivered: lane.redelivered,
-        lost: lane.lost,
-        oldest_unacked_ms: lane.oldest_unacked_ms,
-        waiting: lane.waiting.map(|(why, events)| Waiting {
+    let partition = |(index, partition): (u32, &PartitionStatus)| GroupPartition {
+        partition: index,
+        next: partition.next,
+        last_id: partition.last.map(|(id, _)| id.to_string()),
+        last_ts: partition.last.map(|(_, ts)| ts),
+        tail: partition.tail,
+        lag: partition.lag,
+        lag_ms: partition.lag_ms,
+        in_flight: partition.in_flight,
+        redelivered: partition.redelivered,
+        lost: partition.lost,
+        oldest_unacked_ms: partition.oldest_unacked_ms,
+        waiting: partition.waiting.map(|(why, events)| Waiting {
             why: why.as_str().to_owned(),
-            offset: lane.next,
+            offset: partition.next,
             events,
         }),
-        owner: lane.owner.as_ref().map(ToString::to_string),
-        epoch: lane.epoch,
+        owner: partition.owner.as_ref().map(ToString::to_string),
+        epoch: partition.epoch,
     };
     GroupAnswer {
         topic: group.topic().name.to_string(),
@@ -407,11 +407,11 @@ pub(crate) fn shown(group: &Group, status: &GroupStatus) -> GroupAnswer {
 
 async fn cursor_of(group: &Arc<Group>) -> Result<Response, ApiError> {
     let status = group.status().await?;
-    let position = |(partition, lane): (u32, &PartitionStatus)| CursorPosition {
-        partition,
-        next: lane.next,
-        last_id: lane.last.map(|(id, _)| id.to_string()),
-        last_ts: lane.last.map(|(_, ts)| ts),
+    let position = |(index, partition): (u32, &PartitionStatus)| CursorPosition {
+        partition: index,
+        next: partition.next,
+        last_id: partition.last.map(|(id, _)| id.to_string()),
+        last_ts: partition.last.map(|(_, ts)| ts),
         events: None,
     };
     let answer = CursorAnswer {

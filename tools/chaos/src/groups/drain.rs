@@ -51,7 +51,9 @@ async fn member(spec: Spec, stage: RoundContext, member: String) -> Result<Histo
         let path = format!("/v1/topics/{}/groups/{}", spec.topic, spec.group);
         let text = api.get(&path, "application/json").await?;
         let status: Status = serde_json::from_slice(&text).map_err(|error| format!("GET {path}: {error}"))?;
-        let through = |lane: &PartitionStatus| lane.lag == 0 && lane.in_flight == 0 && lane.next == lane.tail;
+        let through = |partition: &PartitionStatus| {
+            partition.lag == 0 && partition.in_flight == 0 && partition.next == partition.tail
+        };
         if status.partitions.iter().all(through) {
             return Ok(voice.history);
         }

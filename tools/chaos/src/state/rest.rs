@@ -77,7 +77,7 @@ impl State {
             let legacy = consumer.run(stage.clone()).await?;
             self.absorb(legacy);
             let group: Group = get(&api, &format!("/v1/topics/{IN}/groups/{GROUP}")).await?;
-            if group.partitions.iter().all(|lane| lane.lag == 0 && lane.in_flight == 0) {
+            if group.partitions.iter().all(|partition| partition.lag == 0 && partition.in_flight == 0) {
                 break;
             }
             if start.elapsed() > RESTED_WITHIN {

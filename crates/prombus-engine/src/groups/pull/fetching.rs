@@ -39,11 +39,11 @@ impl Group {
         let wants = self.locked().wants(&take.member, cold);
         let cost = self.cost();
         let (mut found, mut left, mut bytes_left) = (false, take.max, MAX_BATCH_BYTES);
-        for PartitionWant { lane, generation, want } in wants {
+        for PartitionWant { partition, generation, want } in wants {
             let read = match want {
-                Want::Page(from) => self.fetch_page(lane, generation, from, take.max).await?,
+                Want::Page(from) => self.fetch_page(partition, generation, from, take.max).await?,
                 // Boxed, because it is large and rare, and thousands of pulls may wait.
-                Want::Bodies(offsets) => Box::pin(self.fetch_bodies(lane, generation, offsets)).await?,
+                Want::Bodies(offsets) => Box::pin(self.fetch_bodies(partition, generation, offsets)).await?,
             };
             found |= read.is_some();
             noted.untold |= read.is_some();
@@ -61,7 +61,7 @@ impl Group {
 
     async fn fetch_page(
         self: &Arc<Self>,
-        lane: usize,
+        partition: usize,
         generation: u64,
         from: u64,
         max: usize,
@@ -70,10 +70,10 @@ impl Group {
         let has_filter = matches!(&*filter, Ok(Some(_)));
         let limit = if self.hub.read_ahead.is_used_up() { max } else { max.max(MIN_READ) };
         let turn = filter::Turn::at(filter.as_ref().as_ref().ok().and_then(Option::as_ref)).await;
-        let page = match self.hub.log.read(self.request(lane, from, limit)).await {
+        let page = match self.hub.log.read(self.request(partition, from, limit)).await {
             Ok(page) => page,
             Err(ReadError::Gone { first }) => {
-                self.keep_lane_to(lane, first);
+                self.keep_partition_to(partition, first);
                 return Ok(Some(Fetched::default()));
             }
             Err(error) => return Err(error.into()),
@@ -92,12 +92,12 @@ impl Group {
         let fetched = Fetched { events: page.events.len(), bytes };
         let mut state = self.locked();
         let holds = Arc::ptr_eq(&state.filter, &filter) && state.given_up() == given_up;
-        let open = state.lane_of(lane, generation).filter(|_| holds);
-        let Some(found) = open.map(|lane| lane.offer_page(from, page)) else {
-            // The lane has started afresh, the filter is another one now, or events were given up: look again.
+        let open = state.queue_of(partition, generation).filter(|_| holds);
+        let Some(found) = open.map(|queue| queue.offer_page(from, page)) else {
+            // The queue has started afresh, the filter is another one now, or events were given up: look again.
             return Ok(Some(Fetched::default()));
         };
-        state.note_passed(lane);
+        state.note_passed(partition);
         drop(state);
         self.ensure_keeper();
         Ok(found.then_some(fetched))
@@ -105,7 +105,7 @@ impl Group {
 
     async fn fetch_bodies(
         self: &Arc<Self>,
-        lane: usize,
+        partition: usize,
         generation: u64,
         offsets: Vec<u64>,
     ) -> Result<Option<Fetched>, GroupError> {
@@ -115,14 +115,14 @@ impl Group {
             if fetched.bytes > READ_BYTES {
                 break;
             }
-            let body = self.body(lane, offset).await?;
+            let body = self.body(partition, offset).await?;
             let wanted = match &body {
-                Body::Kept(event) => self.still_wanted(&filter, lane, event).await?,
+                Body::Kept(event) => self.still_wanted(&filter, partition, event).await?,
                 Body::Lost(_) | Body::Hole => false,
             };
             let mut state = self.locked();
             let holds = Arc::ptr_eq(&state.filter, &filter) && state.given_up() == given_up;
-            let Some(open) = state.lane_of(lane, generation).filter(|_| holds) else { break };
+            let Some(open) = state.queue_of(partition, generation).filter(|_| holds) else { break };
             match body {
                 Body::Kept(event) if wanted => {
                     fetched.events += 1;
@@ -131,13 +131,13 @@ impl Group {
                 }
                 Body::Kept(_) | Body::Hole => {
                     open.drop_body(offset);
-                    state.note_passed(lane);
+                    state.note_passed(partition);
                 }
                 Body::Lost(first) => {
-                    let lost = state.move_up(lane, first.0);
-                    state.lanes[lane].let_go(offset);
+                    let lost = state.move_up(partition, first.0);
+                    state.queues[partition].let_go(offset);
                     drop(state);
-                    self.warn_of(lane, lost);
+                    self.warn_of(partition, lost);
                 }
             }
         }
@@ -150,11 +150,11 @@ impl Group {
     async fn still_wanted(
         self: &Arc<Self>,
         filter: &GroupFilter,
-        lane: usize,
+        partition: usize,
         event: &Event,
     ) -> Result<bool, GroupError> {
         let Some(filter) = filter.as_ref().map_err(Clone::clone)? else { return Ok(true) };
-        let record = self.locked().lanes[lane].progress.record(event.offset.0);
+        let record = self.locked().queues[partition].progress.record(event.offset.0);
         if record.is_some_and(|record| record.replays > 0) {
             return Ok(true);
         }
@@ -177,8 +177,8 @@ impl Group {
     }
 
     /// One event, if it is still kept.
-    pub(in super::super) async fn body(&self, lane: usize, offset: u64) -> Result<Body, GroupError> {
-        match self.hub.log.read(self.request(lane, offset, 1)).await {
+    pub(in super::super) async fn body(&self, partition: usize, offset: u64) -> Result<Body, GroupError> {
+        match self.hub.log.read(self.request(partition, offset, 1)).await {
             Ok(page) => {
                 let event = page.events.into_iter().next().filter(|event| event.offset.0 == offset);
                 Ok(event.map_or(Body::Hole, Body::Kept))
@@ -188,8 +188,8 @@ impl Group {
         }
     }
 
-    pub(in super::super) fn request(&self, lane: usize, from: u64, limit: usize) -> ReadRequest {
-        let (topic, partition) = (self.topic.pinned(), Partition(lane as u32));
+    pub(in super::super) fn request(&self, partition: usize, from: u64, limit: usize) -> ReadRequest {
+        let (topic, partition) = (self.topic.pinned(), Partition(partition as u32));
         ReadRequest { topic, partition, from: Offset(from), limit, max_bytes: READ_BYTES }
     }
 }

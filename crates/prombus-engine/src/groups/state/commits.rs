@@ -12,7 +12,7 @@ use std::time::Duration;
 /// What takes effect when a commit is durable.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    pub(super) lane: usize,
+    pub(super) partition: usize,
     pub(super) generation: u64,
     pub(super) offset: u64,
     pub(super) kind: Kind,
@@ -44,17 +44,17 @@ pub struct Batch {
     pub(super) is_needed: bool,
     /// Whether a hand has set a cursor or an event: that cannot be taken back one by one.
     pub(super) by_hand: bool,
-    /// The lanes whose cursors move.
+    /// The partitions whose cursors move.
     pub moves: Vec<PartitionMove>,
     /// What others want to have happen with it.
     pub extras: Vec<CursorMove>,
 }
 
-/// The cursor of a lane, to be written with the chunks of it that have changed.
+/// The cursor of a partition, to be written with the chunks of it that have changed.
 #[derive(Debug)]
 pub struct PartitionMove {
-    /// Which lane.
-    pub lane: usize,
+    /// Which partition.
+    pub partition: usize,
     /// The version that the cursor has now.
     pub expect_version: u64,
     /// The first offset that is not settled.
@@ -77,16 +77,16 @@ pub struct ChunkMove {
 }
 
 impl PartitionMove {
-    /// What writes changes of a lane.
-    pub(super) fn new(n: usize, lane: &PartitionQueue, changes: Changes) -> Self {
+    /// What writes changes of a partition.
+    pub(super) fn new(partition: usize, queue: &PartitionQueue, changes: Changes) -> Self {
         let Changes { next, detail, chunks } = changes;
-        let detail = stored::lane_detail(detail, lane.owners, lane.lost);
+        let detail = stored::cursor_detail(detail, queue.owners, queue.lost);
         let stored = chunks.into_iter().filter_map(|(chunk, to)| {
-            let expect_version = lane.chunk_versions.get(&chunk).copied().unwrap_or(0);
+            let expect_version = queue.chunk_versions.get(&chunk).copied().unwrap_or(0);
             // One that came and went in between was never written.
             (expect_version > 0 || to.is_some()).then_some(ChunkMove { chunk, expect_version, to })
         });
-        Self { lane: n, expect_version: lane.cursor_version, next, detail, chunks: stored.collect() }
+        Self { partition, expect_version: queue.cursor_version, next, detail, chunks: stored.collect() }
     }
 }
 
@@ -104,7 +104,7 @@ impl State {
     }
 
     fn has_changes(&self) -> bool {
-        !self.extras.is_empty() || self.lanes.iter().any(|lane| lane.dirty)
+        !self.extras.is_empty() || self.queues.iter().any(|queue| queue.dirty)
     }
 
     /// Events that have failed for the last time, the first `max` of them.
@@ -117,30 +117,31 @@ impl State {
     pub fn begin(&mut self, dead: Vec<FinalFailure>) -> (Batch, Vec<FinalFailure>) {
         let is_needed = self.has_changes();
         let mut buried = Vec::new();
-        for FinalFailure { lane, offset, is_lost, .. } in dead {
-            let at = self.dying.iter().position(|dying| (dying.lane, dying.offset) == (lane, offset));
+        for FinalFailure { partition, offset, is_lost, .. } in dead {
+            let at =
+                self.dying.iter().position(|dying| (dying.partition, dying.offset) == (partition, offset));
             // It may have died anew, since it was looked at.
             let Some(mut dying) = at.and_then(|at| self.dying.remove(at)) else { continue };
             dying.is_lost = is_lost;
-            let FinalFailure { lane, offset, generation, key, .. } = dying;
+            let FinalFailure { partition, offset, generation, key, .. } = dying;
             let handled = dying.said.as_ref().map(|said| said.words.handled);
             let kind = Kind::Done(key);
-            self.staged.push(Outcome { lane, generation, offset, kind, said: None, handled });
-            let lane = &mut self.lanes[lane];
-            lane.dirty = true;
-            if lane.progress.is_open(offset) {
-                lane.progress.settle(offset);
-                lane.lost += u64::from(is_lost);
+            self.staged.push(Outcome { partition, generation, offset, kind, said: None, handled });
+            let queue = &mut self.queues[partition];
+            queue.dirty = true;
+            if queue.progress.is_open(offset) {
+                queue.progress.settle(offset);
+                queue.lost += u64::from(is_lost);
                 buried.push(dying);
             }
         }
         let version = self.dying.front().map_or(self.version, |dying| dying.version - 1);
-        let dirty = self.lanes.iter_mut().enumerate().filter(|(_, lane)| lane.dirty);
+        let dirty = self.queues.iter_mut().enumerate().filter(|(_, queue)| queue.dirty);
         let moves = dirty
-            .map(|(n, lane)| {
-                (lane.dirty, lane.passed) = (false, 0);
-                let changes = lane.progress.take_changes();
-                PartitionMove::new(n, lane, changes)
+            .map(|(n, queue)| {
+                (queue.dirty, queue.passed) = (false, 0);
+                let changes = queue.progress.take_changes();
+                PartitionMove::new(n, queue, changes)
             })
             .collect();
         let (outcomes, extras) = (std::mem::take(&mut self.staged), std::mem::take(&mut self.extras));
@@ -154,26 +155,26 @@ impl State {
         self.decided = self.decided.max(batch.version);
         self.stirred = true;
         for step in batch.moves {
-            let lane = &mut self.lanes[step.lane];
-            lane.moved(&step);
-            lane.durable_next = step.next.min(lane.progress.next());
+            let queue = &mut self.queues[step.partition];
+            queue.moved(&step);
+            queue.durable_next = step.next.min(queue.progress.next());
         }
-        for Outcome { lane: lane_at, generation, offset, kind, said: _, handled } in batch.outcomes {
+        for Outcome { partition, generation, offset, kind, said: _, handled } in batch.outcomes {
             handled.into_iter().for_each(|handled| self.count(handled));
-            let Some(lane) = self.lane_of(lane_at, generation) else { continue };
+            let Some(queue) = self.queue_of(partition, generation) else { continue };
             match kind {
-                Kind::Done(key) => lane.release(key),
-                Kind::Reopened if lane.is_past(offset) => lane.again(offset, Hold::Nothing),
+                Kind::Done(key) => queue.release(key),
+                Kind::Reopened if queue.is_past(offset) => queue.again(offset, Hold::Nothing),
                 // It is met on the way.
                 Kind::Reopened => {}
                 // There is nothing to wait for where it is gone meanwhile.
-                Kind::Retry(key, pause) if pause.is_zero() || offset < lane.first => {
-                    lane.again(offset, Hold::Key(key));
+                Kind::Retry(key, pause) if pause.is_zero() || offset < queue.first => {
+                    queue.again(offset, Hold::Key(key));
                 }
                 Kind::Retry(key, pause) => {
-                    lane.wait_for_retry(offset, key);
+                    queue.wait_for_retry(offset, key);
                     let at = now.instant + pause;
-                    self.due.push(Reverse(Due { at, lane: lane_at, generation, offset }));
+                    self.due.push(Reverse(Due { at, partition, generation, offset }));
                 }
             }
         }

@@ -110,7 +110,7 @@ pub enum Settle {
 #[derive(Debug, Clone)]
 pub struct FinalFailure {
     /// Its partition.
-    pub lane: usize,
+    pub partition: usize,
     /// Its offset.
     pub offset: u64,
     /// How often it was delivered.
@@ -144,16 +144,16 @@ struct Failure {
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Instant,
-    lane: usize,
+    partition: usize,
     generation: u64,
     offset: u64,
 }
 
-/// What a lane waits to have read.
+/// What a partition waits to have read.
 #[derive(Debug)]
 pub struct PartitionWant {
-    /// Which lane.
-    pub lane: usize,
+    /// Which partition.
+    pub partition: usize,
     /// The generation that it is of.
     pub generation: u64,
     /// What.
@@ -171,14 +171,14 @@ pub struct State {
     /// What is delivered.
     pub filter: Arc<GroupFilter>,
     /// Its partitions.
-    pub lanes: Vec<PartitionQueue>,
+    pub queues: Vec<PartitionQueue>,
     /// Its open leases.
     pub leases: Leases,
     /// Who consumes.
     pub members: Members,
     /// What it holds of events that were read and not delivered, where that is counted.
     ahead: Option<Share>,
-    /// What each lane must wait for after a growth, until it is there.
+    /// What each partition must wait for after a growth, until it is there.
     gates: Vec<Vec<u64>>,
     due: BinaryHeap<Reverse<Due>>,
     staged: Vec<Outcome>,
@@ -212,10 +212,10 @@ pub struct State {
 }
 
 impl State {
-    /// A group whose partitions are at `lanes`.
+    /// A group whose partitions are at `queues`.
     pub fn new(
         (options, filter): (Arc<GroupOptions>, GroupFilter),
-        lanes: Vec<PartitionQueue>,
+        queues: Vec<PartitionQueue>,
         leases: Leases,
         metrics: GroupMetrics,
     ) -> Self {
@@ -224,8 +224,8 @@ impl State {
             ahead: None,
             filter: Arc::new(filter),
             options,
-            gates: vec![Vec::new(); lanes.len()],
-            lanes,
+            gates: vec![Vec::new(); queues.len()],
+            queues,
             leases,
             due: BinaryHeap::new(),
             staged: Vec::new(),
@@ -249,7 +249,7 @@ impl State {
         }
     }
 
-    /// What lanes go by.
+    /// What queues go by.
     pub fn rules(&self) -> Rules {
         Rules { ordering: self.options.ordering, window: self.options.ack_window }
     }
@@ -259,26 +259,26 @@ impl State {
         self.version
     }
 
-    /// Takes note of the partitions that the topic has. Lanes of new ones start at their beginning, and wait until
+    /// Takes note of the partitions that the topic has. Queues of new ones start at their beginning, and wait until
     /// the others have passed what was there before them.
     pub fn see_topic(&mut self, topic: &TopicState) {
-        let known = self.lanes.len();
+        let known = self.queues.len();
         // What was looked up may be older than what others have seen meanwhile.
         if (topic.config.partitions as usize) < known {
             return;
         }
         for _ in known..topic.config.partitions as usize {
-            let mut lane = PartitionQueue::new(Progress::default(), 0, self.leases.session().epoch);
-            lane.owners = (self.options.mode == Mode::Partitioned).then_some(0);
-            lane.dirty = true;
+            let mut queue = PartitionQueue::new(Progress::default(), 0, self.leases.session().epoch);
+            queue.owners = (self.options.mode == Mode::Partitioned).then_some(0);
+            queue.dirty = true;
             // Whoever had the topic before may still write to it, until this has.
-            lane.barrier = self.version + 1;
-            self.lanes.push(lane);
+            queue.barrier = self.version + 1;
+            self.queues.push(queue);
         }
         self.gates = (0..topic.config.partitions)
             .map(|partition| topic.before(Partition(partition)).iter().map(|end| end.0).collect())
             .collect();
-        if self.lanes.len() > known {
+        if self.queues.len() > known {
             self.version += 1;
             self.stirred = true;
             self.assign(None);
@@ -289,25 +289,25 @@ impl State {
     /// nothing from then on, and what it has settled is known, or this commit is refused. Gives what to wait for.
     pub fn secure(&mut self) -> Span {
         let epoch = self.leases.session().epoch;
-        if self.lanes.iter().any(|lane| lane.cursor_epoch < epoch) {
+        if self.queues.iter().any(|queue| queue.cursor_epoch < epoch) {
             self.version += 1;
             self.secured = self.version;
-            for lane in self.lanes.iter_mut().filter(|lane| lane.cursor_epoch < epoch) {
-                (lane.cursor_epoch, lane.dirty, lane.barrier) = (epoch, true, self.version);
+            for queue in self.queues.iter_mut().filter(|queue| queue.cursor_epoch < epoch) {
+                (queue.cursor_epoch, queue.dirty, queue.barrier) = (epoch, true, self.version);
             }
         }
         Span { after: self.secured.saturating_sub(1), upto: self.secured }
     }
 
-    /// Whether a lane has not yet been allowed to start after a growth.
-    pub fn is_gated(&self, lane: usize) -> bool {
-        let mut before = self.gates[lane].iter().zip(&self.lanes);
+    /// Whether a partition has not yet been allowed to start after a growth.
+    pub fn is_gated(&self, partition: usize) -> bool {
+        let mut before = self.gates[partition].iter().zip(&self.queues);
         before.any(|(end, before)| before.durable_next < *end || before.progress.is_open_below(*end))
     }
 
     /// What holds a gate shut may only have to be written.
-    fn write_for_gate(&mut self, lane: usize) {
-        for (end, before) in self.gates[lane].iter().zip(&mut self.lanes) {
+    fn write_for_gate(&mut self, partition: usize) {
+        for (end, before) in self.gates[partition].iter().zip(&mut self.queues) {
             if before.durable_next < *end && !before.progress.is_open_below(*end) && !before.dirty {
                 before.dirty = true;
                 self.version += 1;
@@ -315,19 +315,19 @@ impl State {
         }
     }
 
-    fn may_deliver(&mut self, lane: usize, member: &str) -> bool {
-        if !self.gates[lane].is_empty() {
-            if self.is_gated(lane) {
-                self.write_for_gate(lane);
+    fn may_deliver(&mut self, partition: usize, member: &str) -> bool {
+        if !self.gates[partition].is_empty() {
+            if self.is_gated(partition) {
+                self.write_for_gate(partition);
                 return false;
             }
-            self.gates[lane].clear();
+            self.gates[partition].clear();
         }
         let mine = match self.options.mode {
             Mode::Shared => true,
-            Mode::Partitioned => self.lanes[lane].owner.as_deref() == Some(member),
+            Mode::Partitioned => self.queues[partition].owner.as_deref() == Some(member),
         };
-        mine && self.lanes[lane].barrier <= self.durable
+        mine && self.queues[partition].barrier <= self.durable
     }
 
     /// How many leases a member may still get.
@@ -343,36 +343,38 @@ impl State {
         let first = self.leases.next_number();
         let deadline = now.instant + self.options.ack_timeout();
         // Deliveries are large: a list that grows would move each of them several times.
-        let known = self.lanes.iter().map(PartitionQueue::at_hand).sum::<usize>();
+        let known = self.queues.iter().map(PartitionQueue::at_hand).sum::<usize>();
         let (mut deliveries, mut bytes) = (Vec::with_capacity(max.min(known).min(ROOM_AT_ONCE)), 0);
         let mut pauses = Vec::new();
         let mut latencies = Tally::default();
-        self.turn = (self.turn + 1) % self.lanes.len().max(1);
-        for n in 0..self.lanes.len() {
-            let lane_at = (self.turn + n) % self.lanes.len();
-            if deliveries.len() >= max || bytes >= MAX_BATCH_BYTES || !self.may_deliver(lane_at, &take.member)
+        self.turn = (self.turn + 1) % self.queues.len().max(1);
+        for n in 0..self.queues.len() {
+            let partition = (self.turn + n) % self.queues.len();
+            if deliveries.len() >= max
+                || bytes >= MAX_BATCH_BYTES
+                || !self.may_deliver(partition, &take.member)
             {
                 continue;
             }
-            let lane = &mut self.lanes[lane_at];
+            let queue = &mut self.queues[partition];
             while deliveries.len() < max
                 && bytes < MAX_BATCH_BYTES
-                && let Some(ready) = lane.pop(rules, now, &mut pauses)
+                && let Some(ready) = queue.pop(rules, now, &mut pauses)
             {
                 let offset = ready.event.offset.0;
-                let record = lane.progress.record(offset).unwrap_or_default();
+                let record = queue.progress.record(offset).unwrap_or_default();
                 let attempt = record.attempts + 1;
                 let lease = self.leases.open(Lease {
-                    partition: lane_at,
+                    partition,
                     offset,
                     key: ready.key,
                     member: take.member.clone(),
                     given: now.instant,
                     deadline,
                 });
-                lane.in_flight += 1;
-                if lane.was_returned(offset) || attempt > 1 || record.replays > 0 {
-                    lane.redelivered += 1;
+                queue.in_flight += 1;
+                if queue.was_returned(offset) || attempt > 1 || record.replays > 0 {
+                    queue.redelivered += 1;
                     self.metrics.counters.redelivered.add(1);
                 } else {
                     let age = now.wall_ms.saturating_sub(ready.event.recorded_ts);
@@ -381,10 +383,10 @@ impl State {
                 bytes += ready.event.payload.len();
                 deliveries.push(Delivery { event: ready.event, lease, attempt, deadline });
             }
-            let generation = lane.generation;
+            let generation = queue.generation;
             for Pause { offset, remaining } in pauses.drain(..) {
                 let at = now.instant + remaining;
-                self.due.push(Reverse(Due { at, lane: lane_at, generation, offset }));
+                self.due.push(Reverse(Due { at, partition, generation, offset }));
             }
         }
         latencies.flush(&self.metrics.times.latencies);
@@ -401,7 +403,7 @@ impl State {
 
     /// Counts what was read and not delivered, and lets go of it where groups hold too much.
     pub fn trim(&mut self) {
-        let held = self.lanes.iter().map(PartitionQueue::held_bytes).sum();
+        let held = self.queues.iter().map(PartitionQueue::held_bytes).sum();
         if self.ahead.as_mut().is_some_and(|share| share.set(held)) {
             self.forget_ahead();
         }
@@ -409,7 +411,7 @@ impl State {
 
     /// Lets go of what was read and not delivered: it can be read again.
     pub fn forget_ahead(&mut self) {
-        self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
+        self.queues.iter_mut().for_each(PartitionQueue::forget_bodies);
         if let Some(share) = &mut self.ahead {
             share.set(0);
         }
@@ -417,40 +419,44 @@ impl State {
 
     /// Whether there is more that someone else may want, as far as is known.
     pub fn has_more(&self) -> bool {
-        self.lanes.iter().any(PartitionQueue::has_more)
+        self.queues.iter().any(PartitionQueue::has_more)
     }
 
     /// Whether events are due again whose bodies have to be read first.
     pub fn has_cold(&self) -> bool {
-        self.lanes.iter().any(PartitionQueue::has_cold)
+        self.queues.iter().any(PartitionQueue::has_cold)
     }
 
     /// What has to be read before a member can get more; only what is due again where `cold` is set.
     pub fn wants(&mut self, member: &str, cold: bool) -> Vec<PartitionWant> {
         let rules = self.rules();
         let mut wants = Vec::new();
-        for n in 0..self.lanes.len() {
+        for n in 0..self.queues.len() {
             // In the order in which they will be served.
-            let lane = (self.turn + 1 + n) % self.lanes.len();
-            if (cold && !self.lanes[lane].has_cold()) || !self.may_deliver(lane, member) {
+            let partition = (self.turn + 1 + n) % self.queues.len();
+            if (cold && !self.queues[partition].has_cold()) || !self.may_deliver(partition, member) {
                 continue;
             }
-            let generation = self.lanes[lane].generation;
-            wants.extend(self.lanes[lane].want(rules).map(|want| PartitionWant { lane, generation, want }));
+            let generation = self.queues[partition].generation;
+            wants.extend(self.queues[partition].want(rules).map(|want| PartitionWant {
+                partition,
+                generation,
+                want,
+            }));
         }
         wants
     }
 
-    /// The lane, if it is still the one that something was read for.
-    pub fn lane_of(&mut self, lane: usize, generation: u64) -> Option<&mut PartitionQueue> {
-        self.lanes.get_mut(lane).filter(|lane| lane.generation == generation)
+    /// The queue, if it is still the one that something was read for.
+    pub fn queue_of(&mut self, partition: usize, generation: u64) -> Option<&mut PartitionQueue> {
+        self.queues.get_mut(partition).filter(|queue| queue.generation == generation)
     }
 
     /// Sees to it that what was passed over, or is gone, gets written.
-    pub fn note_passed(&mut self, lane: usize) {
-        let lane = &mut self.lanes[lane];
-        lane.dirty |= lane.passed >= PASSED_UNWRITTEN;
-        if lane.dirty {
+    pub fn note_passed(&mut self, partition: usize) {
+        let queue = &mut self.queues[partition];
+        queue.dirty |= queue.passed >= PASSED_UNWRITTEN;
+        if queue.dirty {
             self.version += 1;
         }
     }
@@ -500,7 +506,7 @@ impl State {
 
     fn closed(&mut self, lease: &Lease) {
         self.members.took_back(&lease.member);
-        self.lanes[lease.partition].in_flight -= 1;
+        self.queues[lease.partition].in_flight -= 1;
     }
 
     /// Counts what was said of a delivery, once it is durable.
@@ -515,30 +521,30 @@ impl State {
     fn done(&mut self, words: SettleRequest, lease: Lease) {
         let (partition, offset, key) = (lease.partition, lease.offset, lease.key);
         let said = self.said(words, lease);
-        let lane = &mut self.lanes[partition];
-        lane.progress.settle(offset);
-        lane.dirty = true;
+        let queue = &mut self.queues[partition];
+        queue.progress.settle(offset);
+        queue.dirty = true;
         self.stage(partition, offset, Kind::Done(key), Some(said));
     }
 
     /// What is said of a lease with the next change.
     fn said(&self, words: SettleRequest, lease: Lease) -> UndoableSettle {
-        let lane = &self.lanes[lease.partition];
-        let (before, resets) = (lane.progress.record(lease.offset), lane.resets);
+        let queue = &self.queues[lease.partition];
+        let (before, resets) = (queue.progress.record(lease.offset), queue.resets);
         UndoableSettle { words, lease, before, resets, version: self.version + 1 }
     }
 
-    fn stage(&mut self, lane: usize, offset: u64, kind: Kind, said: Option<UndoableSettle>) {
-        let generation = self.lanes[lane].generation;
+    fn stage(&mut self, partition: usize, offset: u64, kind: Kind, said: Option<UndoableSettle>) {
+        let generation = self.queues[partition].generation;
         let handled = said.as_ref().map(|said| said.words.handled);
         let said = said.map(Box::new);
-        self.staged.push(Outcome { lane, generation, offset, kind, said, handled });
+        self.staged.push(Outcome { partition, generation, offset, kind, said, handled });
         self.version += 1;
     }
 
     fn failed(&mut self, failure: Failure, now: Now) {
         let (partition, offset, key) = (failure.lease.partition, failure.lease.offset, failure.lease.key);
-        let mut record = self.lanes[partition].progress.record(offset).unwrap_or_default();
+        let mut record = self.queues[partition].progress.record(offset).unwrap_or_default();
         record.attempts += 1;
         if record.attempts >= self.options.max_attempts {
             self.dies(failure);
@@ -548,9 +554,9 @@ impl State {
         let said = words.map(|words| self.said(words, lease));
         let pause = delay.unwrap_or_else(|| self.options.backoff(record.attempts));
         record.wait(pause, now.wall_ms);
-        let lane = &mut self.lanes[partition];
-        lane.progress.note(offset, record);
-        lane.dirty = true;
+        let queue = &mut self.queues[partition];
+        queue.progress.note(offset, record);
+        queue.dirty = true;
         self.stage(partition, offset, Kind::Retry(key, pause), said);
     }
 
@@ -558,20 +564,20 @@ impl State {
         let Failure { lease, words, reason, delay: _ } = failure;
         let (partition, offset, key) = (lease.partition, lease.offset, lease.key);
         let said = words.map(|words| self.said(words, lease));
-        let lane = &self.lanes[partition];
-        let before = lane.progress.record(offset);
+        let queue = &self.queues[partition];
+        let before = queue.progress.record(offset);
         let record = before.unwrap_or_default();
         self.version += 1;
         self.dying.push_back(FinalFailure {
-            lane: partition,
+            partition,
             offset,
             attempts: record.attempts + 1,
             replays: record.replays,
             reason,
             is_lost: false,
             key,
-            generation: lane.generation,
-            resets: lane.resets,
+            generation: queue.generation,
+            resets: queue.resets,
             version: self.version,
             before,
             said,
@@ -586,14 +592,14 @@ impl State {
         for (n, token) in open.into_iter().enumerate() {
             let Some(lease) = self.leases.close(token.number) else { continue };
             self.members.took_back(&lease.member);
-            self.lanes[lease.partition].in_flight -= 1;
+            self.queues[lease.partition].in_flight -= 1;
             if why == GivenBack::ConnectionLost && n == 0 {
                 let reason = "the connection was lost".into();
                 self.failed(Failure { lease, words: None, reason, delay: Some(Duration::ZERO) }, now);
             } else {
-                let lane = &mut self.lanes[lease.partition];
-                lane.note_returned(lease.offset);
-                lane.again(lease.offset, Hold::Key(lease.key));
+                let queue = &mut self.queues[lease.partition];
+                queue.note_returned(lease.offset);
+                queue.again(lease.offset, Hold::Key(lease.key));
                 self.stirred = true;
             }
         }
@@ -624,8 +630,8 @@ impl State {
             && due.at <= now.instant
         {
             let Some(Reverse(due)) = self.due.pop() else { break };
-            let lane = self.lane_of(due.lane, due.generation);
-            self.stirred |= lane.is_some_and(|lane| lane.end_of_pause(due.offset));
+            let queue = self.queue_of(due.partition, due.generation);
+            self.stirred |= queue.is_some_and(|queue| queue.end_of_pause(due.offset));
         }
         if self.options.mode == Mode::Partitioned && self.members.drop_silent(now.instant) {
             self.assign(None);

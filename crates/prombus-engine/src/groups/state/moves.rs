@@ -58,7 +58,7 @@ impl State {
             self.assign(None);
             if self.members.len() == 0 {
                 // Nobody is there to deliver it to.
-                self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
+                self.queues.iter_mut().for_each(PartitionQueue::forget_bodies);
             }
         }
     }
@@ -69,63 +69,63 @@ impl State {
         if self.options.mode != Mode::Partitioned {
             return;
         }
-        let owners = self.members.owners(self.lanes.iter().map(|lane| lane.owner.as_ref()), joined);
+        let owners = self.members.owners(self.queues.iter().map(|queue| queue.owner.as_ref()), joined);
         let moved: Vec<usize> =
-            (0..self.lanes.len()).filter(|n| self.lanes[*n].owner != owners[*n]).collect();
+            (0..self.queues.len()).filter(|n| self.queues[*n].owner != owners[*n]).collect();
         self.restart(&moved);
         for n in moved {
-            let lane = &mut self.lanes[n];
-            lane.owner = owners[n].clone();
-            if lane.owner.is_some() {
-                lane.owners = Some(lane.owners.unwrap_or(0) + 1);
-                lane.dirty = true;
+            let queue = &mut self.queues[n];
+            queue.owner = owners[n].clone();
+            if queue.owner.is_some() {
+                queue.owners = Some(queue.owners.unwrap_or(0) + 1);
+                queue.dirty = true;
                 self.version += 1;
                 // What was settled just now must be durable before others of its key are delivered.
-                lane.barrier = self.version;
+                queue.barrier = self.version;
             }
             (self.moved, self.stirred) = (true, true);
         }
     }
 
-    /// Lanes start again at their cursors, and leases on their events are void.
-    fn restart(&mut self, lanes: &[usize]) {
-        let mut restarts = vec![false; self.lanes.len()];
-        lanes.iter().for_each(|lane| restarts[*lane] = true);
+    /// Partitions start again at their cursors, and leases on their events are void.
+    fn restart(&mut self, partitions: &[usize]) {
+        let mut restarts = vec![false; self.queues.len()];
+        partitions.iter().for_each(|partition| restarts[*partition] = true);
         let open = self.leases.iter().filter(|(_, lease)| restarts[lease.partition]);
         let void: Vec<u64> = open.map(|(number, _)| number).collect();
         for number in void {
             if let Some(lease) = self.leases.close(number) {
                 self.members.took_back(&lease.member);
-                self.lanes[lease.partition].note_returned(lease.offset);
+                self.queues[lease.partition].note_returned(lease.offset);
             }
         }
-        lanes.iter().for_each(|lane| self.lanes[*lane].restart());
-        let current = &self.lanes;
-        self.due.retain(|Reverse(due)| current[due.lane].generation == due.generation);
+        partitions.iter().for_each(|partition| self.queues[*partition].restart());
+        let current = &self.queues;
+        self.due.retain(|Reverse(due)| current[due.partition].generation == due.generation);
     }
 
-    /// Moves lanes to other places: everything before counts as settled, everything after does not, and no lease on
-    /// their events holds.
+    /// Moves partitions to other places: everything before counts as settled, everything after does not, and no lease
+    /// on their events holds.
     pub fn reset(&mut self, targets: &[(usize, u64)], topic: &TopicState) {
         self.see_topic(topic);
         self.version += 1;
-        let targeted: BTreeSet<usize> = targets.iter().map(|(lane, _)| *lane).collect();
+        let targeted: BTreeSet<usize> = targets.iter().map(|(partition, _)| *partition).collect();
         self.by_hand = true;
         let dying = std::mem::take(&mut self.dying);
         let (void, rest): (VecDeque<_>, _) =
-            dying.into_iter().partition(|dying| targeted.contains(&dying.lane));
+            dying.into_iter().partition(|dying| targeted.contains(&dying.partition));
         self.dying = rest;
         void.iter().for_each(|dying| self.lapse(dying));
-        self.unburied.retain(|dying| !targeted.contains(&dying.lane));
-        for (lane, next) in targets {
-            let lane = &mut self.lanes[*lane];
-            lane.progress.start_at(*next);
-            lane.durable_next = lane.durable_next.min(*next);
-            lane.dirty = true;
-            lane.resets += 1;
-            lane.barrier = self.version;
+        self.unburied.retain(|dying| !targeted.contains(&dying.partition));
+        for (partition, next) in targets {
+            let queue = &mut self.queues[*partition];
+            queue.progress.start_at(*next);
+            queue.durable_next = queue.durable_next.min(*next);
+            queue.dirty = true;
+            queue.resets += 1;
+            queue.barrier = self.version;
         }
-        self.restart(&targets.iter().map(|(lane, _)| *lane).collect::<Vec<_>>());
+        self.restart(&targets.iter().map(|(partition, _)| *partition).collect::<Vec<_>>());
         self.stirred = true;
     }
 
@@ -136,7 +136,7 @@ impl State {
         let normalizes = options.normalize != self.options.normalize;
         if options.filter != self.options.filter || normalizes || self.filter.is_err() {
             self.filter = Arc::new(filter);
-            self.lanes.iter_mut().for_each(PartitionQueue::forget_bodies);
+            self.queues.iter_mut().for_each(PartitionQueue::forget_bodies);
         }
         self.members.set_ttl(options.member_ttl());
         self.options = Arc::new(options);
@@ -145,30 +145,30 @@ impl State {
     }
 
     /// Settles one event, whoever has it. Says whether it was open.
-    pub fn skip(&mut self, lane: usize, offset: u64) -> bool {
-        if !self.lanes[lane].progress.is_open(offset) {
+    pub fn skip(&mut self, partition: usize, offset: u64) -> bool {
+        if !self.queues[partition].progress.is_open(offset) {
             return false;
         }
-        let key = match self.leases.on(lane, offset).and_then(|number| self.leases.close(number)) {
+        let key = match self.leases.on(partition, offset).and_then(|number| self.leases.close(number)) {
             Some(lease) => {
                 self.members.took_back(&lease.member);
-                self.lanes[lane].in_flight -= 1;
+                self.queues[partition].in_flight -= 1;
                 lease.key
             }
-            None => self.lanes[lane].forget_retry(offset).flatten(),
+            None => self.queues[partition].forget_retry(offset).flatten(),
         };
-        let is_it = |dying: &FinalFailure| (dying.lane, dying.offset) == (lane, offset);
+        let is_it = |dying: &FinalFailure| (dying.partition, dying.offset) == (partition, offset);
         let dying = self.dying.iter().position(is_it).and_then(|at| self.dying.remove(at));
         let unburied = self.unburied.iter().position(is_it).map(|at| self.unburied.remove(at));
         dying.iter().for_each(|dying| self.lapse(dying));
         let key = key.or_else(|| dying.or(unburied)?.key);
         self.by_hand = true;
-        self.lanes[lane].progress.settle(offset);
-        self.lanes[lane].step_over();
-        self.lanes[lane].dirty = true;
-        self.stage(lane, offset, Kind::Done(key), None);
+        self.queues[partition].progress.settle(offset);
+        self.queues[partition].step_over();
+        self.queues[partition].dirty = true;
+        self.stage(partition, offset, Kind::Done(key), None);
         // One that waits to be delivered lets go of its key when it is met, which must not be before this is durable.
-        self.lanes[lane].barrier = self.version;
+        self.queues[partition].barrier = self.version;
         true
     }
 
@@ -186,15 +186,15 @@ impl State {
     }
 
     /// Opens a settled event again, attempts counted anew. `false`: it is not settled.
-    pub fn reopen(&mut self, lane: usize, offset: u64, replays: u32) -> bool {
-        let progress = &mut self.lanes[lane].progress;
+    pub fn reopen(&mut self, partition: usize, offset: u64, replays: u32) -> bool {
+        let progress = &mut self.queues[partition].progress;
         if progress.is_open(offset) {
             return false;
         }
         progress.note(offset, Record { replays, ..Record::default() });
         self.by_hand = true;
-        self.lanes[lane].dirty = true;
-        self.stage(lane, offset, Kind::Reopened, None);
+        self.queues[partition].dirty = true;
+        self.stage(partition, offset, Kind::Reopened, None);
         true
     }
 }

@@ -35,47 +35,47 @@ impl State {
         let mut leases = Vec::with_capacity(tokens.len());
         for token in tokens {
             let Some(lease) = self.leases.close(token.number) else { continue };
-            let lane = &mut self.lanes[lease.partition];
-            lane.pledged.insert(lease.offset);
-            let (generation, resets) = (lane.generation, lane.resets);
+            let queue = &mut self.queues[lease.partition];
+            queue.pledged.insert(lease.offset);
+            let (generation, resets) = (queue.generation, queue.resets);
             leases.push(Pledged { token: *token, lease, generation, resets });
         }
         let touched: BTreeSet<usize> = leases.iter().map(|pledged| pledged.lease.partition).collect();
-        let lane_move = |n: usize| {
-            let lane = &self.lanes[n];
-            let mut progress = lane.progress.clone();
+        let partition_move = |n: usize| {
+            let queue = &self.queues[n];
+            let mut progress = queue.progress.clone();
             let mine = leases.iter().filter(|pledged| pledged.lease.partition == n);
             mine.for_each(|pledged| progress.settle(pledged.lease.offset));
-            PartitionMove::new(n, lane, progress.take_changes())
+            PartitionMove::new(n, queue, progress.take_changes())
         };
-        let moves = touched.into_iter().map(lane_move).collect();
+        let moves = touched.into_iter().map(partition_move).collect();
         Ok(Pledge { leases, moves })
     }
 
     /// The commit has happened.
     pub fn redeem(&mut self, pledge: Pledge, now: Now) {
         for step in &pledge.moves {
-            let lane = &mut self.lanes[step.lane];
-            lane.moved(step);
+            let queue = &mut self.queues[step.partition];
+            queue.moved(step);
             // Where the cursor was set anew meanwhile, what was written is not so any more.
-            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
+            queue.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
         }
         let mut moved = HashSet::new();
         for Pledged { token, lease, generation, resets } in pledge.leases {
-            self.lanes[lease.partition].pledged.remove(lease.offset);
+            self.queues[lease.partition].pledged.remove(lease.offset);
             self.leases.note_acked(token);
             self.members.took_back(&lease.member);
             self.metrics.counters.acked.add(1);
             self.handling.add(now.instant - lease.given, &self.metrics.times.handlers);
             // Where the cursor was set anew meanwhile, that has decided about the event.
-            if self.lanes[lease.partition].resets != resets {
+            if self.queues[lease.partition].resets != resets {
                 continue;
             }
-            self.lanes[lease.partition].progress.settle(lease.offset);
-            if self.lanes[lease.partition].generation == generation {
-                let lane = &mut self.lanes[lease.partition];
-                lane.in_flight -= 1;
-                lane.release(lease.key);
+            self.queues[lease.partition].progress.settle(lease.offset);
+            if self.queues[lease.partition].generation == generation {
+                let queue = &mut self.queues[lease.partition];
+                queue.in_flight -= 1;
+                queue.release(lease.key);
             } else {
                 moved.insert((lease.partition, lease.offset));
             }
@@ -84,13 +84,13 @@ impl State {
         for other in self.leases.on_any(&moved) {
             let Some(other) = self.leases.close(other) else { continue };
             self.members.took_back(&other.member);
-            self.lanes[other.partition].in_flight -= 1;
-            self.lanes[other.partition].release(other.key);
+            self.queues[other.partition].in_flight -= 1;
+            self.queues[other.partition].release(other.key);
         }
-        for PartitionMove { lane, next, .. } in pledge.moves {
-            let lane = &mut self.lanes[lane];
+        for PartitionMove { partition, next, .. } in pledge.moves {
+            let queue = &mut self.queues[partition];
             // It is only ever looked at together with what is still open, so it may be too great for a moment.
-            lane.durable_next = next.min(lane.progress.next()).max(lane.durable_next);
+            queue.durable_next = next.min(queue.progress.next()).max(queue.durable_next);
         }
         self.stirred = true;
     }
@@ -98,22 +98,22 @@ impl State {
     /// The commit has not happened: the leases are as they were.
     pub fn unpledge(&mut self, pledge: Pledge) {
         for Pledged { token, lease, generation, .. } in pledge.leases {
-            let (at, lane) = (lease.partition, &mut self.lanes[lease.partition]);
-            lane.pledged.remove(lease.offset);
-            if lane.generation == generation && lane.progress.is_open(lease.offset) {
+            let (partition, queue) = (lease.partition, &mut self.queues[lease.partition]);
+            queue.pledged.remove(lease.offset);
+            if queue.generation == generation && queue.progress.is_open(lease.offset) {
                 self.leases.reopen(token, lease);
                 continue;
             }
             self.members.took_back(&lease.member);
             // Someone has settled the event meanwhile: there is nothing to give back.
-            if lane.generation == generation {
-                lane.in_flight -= 1;
-                lane.release(lease.key);
+            if queue.generation == generation {
+                queue.in_flight -= 1;
+                queue.release(lease.key);
                 self.stirred = true;
             }
-            // A lane that has started again may be past it.
-            let first = lane.first;
-            self.move_up(at, first);
+            // A queue that has started again may be past it.
+            let first = queue.first;
+            self.move_up(partition, first);
         }
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct Stall {
 
 /// An event that is not settled after all.
 struct Undo {
-    lane: usize,
+    partition: usize,
     offset: u64,
     generation: u64,
     resets: u64,
@@ -111,14 +111,14 @@ impl State {
     /// The dead letters of a batch could not be written for want of room: what is left of it does without them. Gives
     /// the changes that are refused.
     pub fn exhume(&mut self, batch: &mut Batch, dead: &[FinalFailure], now: Now) -> Vec<u64> {
-        let is_dead = |o: &Outcome| dead.iter().any(|d| (d.lane, d.offset) == (o.lane, o.offset));
+        let is_dead = |o: &Outcome| dead.iter().any(|d| (d.partition, d.offset) == (o.partition, o.offset));
         batch.outcomes.retain(|outcome| !is_dead(outcome));
         let mut refused = Vec::new();
         let mut dead = dead.to_vec();
-        dead.sort_unstable_by_key(|dying| Reverse((dying.lane, dying.offset)));
+        dead.sort_unstable_by_key(|dying| Reverse((dying.partition, dying.offset)));
         for dying in dead {
             // It is counted when it is settled.
-            self.lanes[dying.lane].lost -= u64::from(dying.is_lost);
+            self.queues[dying.partition].lost -= u64::from(dying.is_lost);
             match &dying.said {
                 Some(said) => {
                     refused.push(said.version);
@@ -135,20 +135,20 @@ impl State {
     pub fn refused(&mut self, mut batch: Batch, now: Now) -> (Vec<u64>, u64) {
         self.decided = self.decided.max(batch.version);
         for step in &batch.moves {
-            let lane = &mut self.lanes[step.lane];
-            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
-            lane.dirty |= batch.is_needed;
+            let queue = &mut self.queues[step.partition];
+            queue.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
+            queue.dirty |= batch.is_needed;
         }
-        batch.outcomes.sort_by_key(|outcome| Reverse((outcome.lane, outcome.offset)));
+        batch.outcomes.sort_by_key(|outcome| Reverse((outcome.partition, outcome.offset)));
         let (mut refused, mut kept) = (Vec::new(), Vec::new());
         for mut outcome in batch.outcomes {
-            let is_open = self.lanes[outcome.lane].progress.is_open(outcome.offset);
+            let is_open = self.queues[outcome.partition].progress.is_open(outcome.offset);
             match outcome.said.take() {
                 // It was to be delivered again, and is gone by now: that has decided about it.
                 Some(said) if matches!(outcome.kind, Kind::Retry(..)) && !is_open => {
                     refused.push(said.version);
                     self.leases.take_back(said.words.token);
-                    self.lanes[outcome.lane].dirty = true;
+                    self.queues[outcome.partition].dirty = true;
                     outcome.handled = None;
                     kept.push(outcome);
                 }
@@ -157,7 +157,7 @@ impl State {
                     self.take_back(*said, outcome.generation);
                 }
                 None => {
-                    self.lanes[outcome.lane].dirty = true;
+                    self.queues[outcome.partition].dirty = true;
                     kept.push(outcome);
                 }
             }
@@ -172,10 +172,10 @@ impl State {
     /// What was said of a lease was not accepted, and the lease is open as it was before, unless its partition has moved.
     fn take_back(&mut self, said: UndoableSettle, generation: u64) {
         let UndoableSettle { words: SettleRequest { token, .. }, lease, before, resets, version: _ } = said;
-        let (lane, offset) = (lease.partition, lease.offset);
+        let (partition, offset) = (lease.partition, lease.offset);
         self.leases.take_back(token);
-        if self.undo(Undo { lane, offset, generation, resets, before }) {
-            self.lanes[lane].in_flight += 1;
+        if self.undo(Undo { partition, offset, generation, resets, before }) {
+            self.queues[partition].in_flight += 1;
             self.members.gave(&lease.member, 1);
             self.leases.reopen(token, lease);
         }
@@ -183,26 +183,26 @@ impl State {
 
     /// An event has failed for the last time without anybody saying so: it waits for its letter.
     fn unbury(&mut self, dying: FinalFailure, now: Now) {
-        let FinalFailure { lane, offset, generation, resets, before, .. } = dying;
-        if self.undo(Undo { lane, offset, generation, resets, before }) {
+        let FinalFailure { partition, offset, generation, resets, before, .. } = dying;
+        if self.undo(Undo { partition, offset, generation, resets, before }) {
             self.unburied.push(dying);
             self.bury_at = Some(now.instant + pause::NO_ROOM);
         }
     }
 
-    /// An event is not settled. Whether its lane still is as it was when that was said.
+    /// An event is not settled. Whether its queue still is as it was when that was said.
     fn undo(&mut self, undo: Undo) -> bool {
-        let lane = &mut self.lanes[undo.lane];
+        let queue = &mut self.queues[undo.partition];
         // Where the cursor was set anew meanwhile, that has decided about the event.
-        if lane.resets != undo.resets {
+        if queue.resets != undo.resets {
             return false;
         }
-        lane.progress.unsettle(undo.offset, undo.before);
-        let same = lane.generation == undo.generation;
-        // A lane that has started again took it for settled.
-        if !same && lane.is_past(undo.offset) {
-            lane.note_returned(undo.offset);
-            lane.again(undo.offset, Hold::Nothing);
+        queue.progress.unsettle(undo.offset, undo.before);
+        let same = queue.generation == undo.generation;
+        // A queue that has started again took it for settled.
+        if !same && queue.is_past(undo.offset) {
+            queue.note_returned(undo.offset);
+            queue.again(undo.offset, Hold::Nothing);
             self.stirred = true;
         }
         same
@@ -211,10 +211,10 @@ impl State {
     /// What a batch writes, after it has changed. Nothing of it was written yet.
     fn rewrite(&mut self, batch: &mut Batch) {
         for step in &mut batch.moves {
-            let lane = &mut self.lanes[step.lane];
-            lane.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
-            let changes = lane.progress.take_changes();
-            *step = PartitionMove::new(step.lane, lane, changes);
+            let queue = &mut self.queues[step.partition];
+            queue.progress.touch(step.chunks.iter().map(|chunk| chunk.chunk));
+            let changes = queue.progress.take_changes();
+            *step = PartitionMove::new(step.partition, queue, changes);
         }
     }
 
@@ -226,9 +226,9 @@ impl State {
         }
         self.bury_at = None;
         for mut dying in std::mem::take(&mut self.unburied) {
-            let lane = &self.lanes[dying.lane];
-            // A lane that has started again has met the event, and delivers it.
-            if lane.generation == dying.generation && lane.progress.is_open(dying.offset) {
+            let queue = &self.queues[dying.partition];
+            // A queue that has started again has met the event, and delivers it.
+            if queue.generation == dying.generation && queue.progress.is_open(dying.offset) {
                 self.version += 1;
                 dying.version = self.version;
                 self.dying.push_back(dying);

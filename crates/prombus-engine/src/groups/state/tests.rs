@@ -18,10 +18,10 @@ const MANY: u64 = 60_000;
 
 fn state(options: GroupOptions) -> (State, Now) {
     let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 0 };
-    let mut lane = PartitionQueue::new(Progress::default(), 0, session.epoch);
-    lane.owners = (options.mode == Mode::Partitioned).then_some(0);
+    let mut queue = PartitionQueue::new(Progress::default(), 0, session.epoch);
+    queue.owners = (options.mode == Mode::Partitioned).then_some(0);
     let leases = Leases::new(session, 0);
-    let state = State::new((Arc::new(options), Ok(None)), vec![lane], leases, GroupMetrics::default());
+    let state = State::new((Arc::new(options), Ok(None)), vec![queue], leases, GroupMetrics::default());
     (state, Now { instant: Instant::now(), wall_ms: 1_000 })
 }
 
@@ -34,7 +34,7 @@ fn deliver(state: &mut State, member: &Arc<str>, now: Now) -> Vec<LeaseToken> {
     };
     let tokens = (0..MANY).map(|offset| state.leases.open(lease(offset))).collect();
     state.leases.opened(first, deadline);
-    state.lanes[0].in_flight += MANY;
+    state.queues[0].in_flight += MANY;
     tokens
 }
 
@@ -53,7 +53,7 @@ fn many_nacks_with_one_delay_are_due_together() {
     commit(&mut state, now);
     assert_eq!((state.next_tick(), state.has_cold()), (Some(now.instant + delay), false));
     state.tick(Now { instant: now.instant + delay, ..now });
-    assert!(state.has_cold() && state.lanes[0].held_back() == 0);
+    assert!(state.has_cold() && state.queues[0].held_back() == 0);
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn many_leases_may_end_at_one_moment() {
             assert!(state.settle(Settle::Extend { lease, by }, now));
         }
         state.tick(Now { instant: now.instant + Duration::from_secs(1), ..now });
-        assert_eq!((state.leases.iter().count(), state.lanes[0].in_flight), (0, 0), "attempt {attempt}");
+        assert_eq!((state.leases.iter().count(), state.queues[0].in_flight), (0, 0), "attempt {attempt}");
         commit(&mut state, now);
     }
     let mut dead = 0;
@@ -74,7 +74,7 @@ fn many_leases_may_end_at_one_moment() {
         dead += buried.len() as u64;
         state.committed(batch, now);
     }
-    assert_eq!((dead, state.lanes[0].progress.next()), (MANY, MANY));
+    assert_eq!((dead, state.queues[0].progress.next()), (MANY, MANY));
 }
 
 #[test]
@@ -89,6 +89,6 @@ fn a_large_commit_settles_what_a_new_owner_has() {
     deliver(&mut state, &after, now);
     state.members.gave(&after, MANY as usize);
     state.redeem(pledge, now);
-    assert_eq!((state.leases.iter().count(), state.lanes[0].in_flight), (0, 0));
-    assert_eq!((state.members.in_flight(&after), state.lanes[0].progress.next()), (0, MANY));
+    assert_eq!((state.leases.iter().count(), state.queues[0].in_flight), (0, 0));
+    assert_eq!((state.members.in_flight(&after), state.queues[0].progress.next()), (0, MANY));
 }

@@ -75,12 +75,20 @@ pub async fn a_status_says_how_far_the_group_is(s: Stage) {
     s.clock.advance(1_234);
     group.take_just("n", 1, 2).await;
     let status = group.status().await.unwrap();
-    let lane = &status.partitions[0];
-    assert_eq!((lane.next, lane.tail, lane.lag), (1, 5, 4), "the first unsettled, the end, and how many");
-    assert_eq!(lane.last, Some((events[0].id, events[0].ts)), "the event before the first unsettled");
-    assert_eq!(lane.lag_ms, 1_234, "how old the oldest unsettled event is");
-    assert_eq!((lane.in_flight, lane.redelivered), (2, 1), "leases, and deliveries that were not the first");
-    assert!(lane.oldest_unacked_ms.is_some() && lane.owner.is_none());
+    let partition = &status.partitions[0];
+    assert_eq!(
+        (partition.next, partition.tail, partition.lag),
+        (1, 5, 4),
+        "the first unsettled, the end, and how many"
+    );
+    assert_eq!(partition.last, Some((events[0].id, events[0].ts)), "the event before the first unsettled");
+    assert_eq!(partition.lag_ms, 1_234, "how old the oldest unsettled event is");
+    assert_eq!(
+        (partition.in_flight, partition.redelivered),
+        (2, 1),
+        "leases, and deliveries that were not the first"
+    );
+    assert!(partition.oldest_unacked_ms.is_some() && partition.owner.is_none());
     let members: Vec<(&str, u64)> = status.members.iter().map(|m| (&*m.name, m.in_flight)).collect();
     assert_eq!(members, [("m", 1), ("n", 1)], "who holds how much");
     let counters = group.counters();

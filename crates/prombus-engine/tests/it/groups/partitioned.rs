@@ -13,8 +13,8 @@ fn partitioned() -> OptionsPatch {
 }
 
 async fn owners(group: &Arc<Group>) -> Vec<Option<String>> {
-    let lanes = group.status().await.unwrap().partitions;
-    lanes.into_iter().map(|lane| lane.owner.map(|owner| owner.to_string())).collect()
+    let partitions = group.status().await.unwrap().partitions;
+    partitions.into_iter().map(|partition| partition.owner.map(|owner| owner.to_string())).collect()
 }
 
 /// One event in each partition, its number the partition's.

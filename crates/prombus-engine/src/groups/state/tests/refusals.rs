@@ -18,7 +18,7 @@ fn what_is_refused_after_a_move_was_not_accepted() {
     state.leave(&before, now.instant);
     state.join(&after, now.instant).unwrap();
     assert_eq!(state.refused(batch, now).0.len(), 2);
-    assert!(state.lanes[0].progress.is_open(tokens[0].number), "the new owner gets it");
+    assert!(state.queues[0].progress.is_open(tokens[0].number), "the new owner gets it");
     assert!(!state.settle(ack, now) && !state.settle(nack, now), "nothing was settled");
 }
 
