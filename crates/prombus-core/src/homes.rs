@@ -5,7 +5,7 @@
 
 mod memory;
 
-pub use memory::{MemoryHomes, Town};
+pub use memory::{MemoryHomes, SharedHomes};
 
 use crate::position::{Epoch, Sequence};
 use crate::topic::TopicName;

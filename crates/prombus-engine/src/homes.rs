@@ -58,7 +58,7 @@ impl Home {
 }
 
 /// Who has something in memory on behalf of topics.
-pub trait Tenant: Send + Sync {
+pub trait HomeObserver: Send + Sync {
     /// Lets go of everything that is held under a home that was lost.
     fn evict(&self, home: &Arc<Home>);
 }
@@ -68,7 +68,7 @@ pub struct Claims {
     homes: Arc<dyn Homes>,
     clock: Arc<dyn Clock>,
     held: Mutex<HashMap<TopicName, Arc<Home>>>,
-    tenants: Mutex<Vec<Weak<dyn Tenant>>>,
+    observers: Mutex<Vec<Weak<dyn HomeObserver>>>,
     /// Held while claims are made, renewed or given up, so that nobody sees half of that.
     changing: tokio::sync::Mutex<()>,
     /// Whether there is a task that renews.
@@ -78,20 +78,20 @@ pub struct Claims {
 impl Claims {
     /// No claims yet.
     pub fn new(homes: Arc<dyn Homes>, clock: Arc<dyn Clock>) -> Arc<Self> {
-        let (held, tenants) = (Mutex::default(), Mutex::default());
+        let (held, observers) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
             homes,
             clock,
             held,
-            tenants,
+            observers,
             changing: tokio::sync::Mutex::default(),
             is_renewed: AtomicBool::new(false),
         })
     }
 
-    /// Tells `tenant` from now on when a topic is lost.
-    pub fn tell(&self, tenant: Weak<dyn Tenant>) {
-        self.tenants.lock().push(tenant);
+    /// Tells `observer` from now on when a topic is lost.
+    pub fn tell(&self, observer: Weak<dyn HomeObserver>) {
+        self.observers.lock().push(observer);
     }
 
     fn held(&self, topic: &TopicName) -> Option<Arc<Home>> {
@@ -185,8 +185,8 @@ impl Claims {
             held.remove(&home.topic);
         }
         drop(held);
-        let tenants: Vec<_> = self.tenants.lock().iter().filter_map(Weak::upgrade).collect();
-        tenants.iter().for_each(|tenant| tenant.evict(home));
+        let observers: Vec<_> = self.observers.lock().iter().filter_map(Weak::upgrade).collect();
+        observers.iter().for_each(|observer| observer.evict(home));
         true
     }
 

@@ -14,7 +14,7 @@ const ALONE: &str = "local";
 
 /// What the hubs of one process share. Cheap to clone.
 #[derive(Clone)]
-pub struct Town {
+pub struct SharedHomes {
     state: Arc<Mutex<State>>,
     /// Tells how many changes there were.
     version: Arc<watch::Sender<u64>>,
@@ -35,18 +35,18 @@ struct State {
     heard: BTreeMap<HubId, u64>,
 }
 
-impl Town {
-    /// A town without hubs, in which those that say nothing for so long can be taken over from. Epochs start with the time
+impl SharedHomes {
+    /// Homes without hubs, where those that say nothing for so long can be taken over from. Epochs start with the time
     /// of the day, so that those of one process are not those of the next.
     pub fn new(clock: Arc<dyn Clock>, ttl_ms: Option<u64>) -> Self {
         let state = State { latest: Epoch(clock.now_ms()), ..State::default() };
         Self { state: Arc::new(Mutex::new(state)), version: Arc::new(watch::Sender::new(0)), clock, ttl_ms }
     }
 
-    /// A hub of this name comes to town.
+    /// A hub of this name joins.
     pub fn hub(&self, id: &str) -> MemoryHomes {
         let id = HubId(id.into());
-        let homes = MemoryHomes { town: self.clone(), id };
+        let homes = MemoryHomes { shared: self.clone(), id };
         homes.change(|_, _| ());
         homes
     }
@@ -68,30 +68,30 @@ impl Town {
     }
 }
 
-/// Homes as one hub of a [`Town`] sees them.
+/// [`SharedHomes`] as one of the hubs sees them.
 #[derive(Clone)]
 pub struct MemoryHomes {
-    town: Town,
+    shared: SharedHomes,
     id: HubId,
 }
 
 impl MemoryHomes {
     /// Homes of a hub that is alone: every topic is at home on it, for as long as it lives.
     pub fn alone(clock: Arc<dyn Clock>) -> Self {
-        Town::new(clock, None).hub(ALONE)
+        SharedHomes::new(clock, None).hub(ALONE)
     }
 
-    /// Looks at the town and changes it, being heard of. Whoever waits is woken where the version has moved.
+    /// Looks at the shared state and changes it, being heard of. Whoever waits is woken where the version has moved.
     fn change<T>(&self, work: impl FnOnce(&mut State, u64) -> T) -> T {
-        let now = self.town.clock.steady_ms();
-        let mut state = self.town.state();
+        let now = self.shared.clock.steady_ms();
+        let mut state = self.shared.state();
         // One that comes, or comes back after its time, is news to those who wait.
-        state.version += u64::from(!self.town.is_alive(&state, &self.id, now));
+        state.version += u64::from(!self.shared.is_alive(&state, &self.id, now));
         let answer = work(&mut state, now);
         state.heard.insert(self.id.clone(), now);
         let version = state.version;
         drop(state);
-        self.town.version.send_if_modified(|known| {
+        self.shared.version.send_if_modified(|known| {
             let is_later = version > *known;
             *known = version.max(*known);
             is_later
@@ -101,12 +101,12 @@ impl MemoryHomes {
 
     fn claimed(&self, state: &mut State, request: ClaimRequest, now: u64) -> Result<Claim, HomesError> {
         let ClaimRequest { topic, above } = request;
-        let until = self.town.until(now);
+        let until = self.shared.until(now);
         match state.held.get(&topic) {
             Some(Residence { hub, epoch }) if *hub == self.id && *epoch > above => {
                 return Ok(Claim { epoch: *epoch, topic, until });
             }
-            Some(Residence { hub, .. }) if *hub != self.id && self.town.is_alive(state, hub, now) => {
+            Some(Residence { hub, .. }) if *hub != self.id && self.shared.is_alive(state, hub, now) => {
                 return Err(HomesError::Elsewhere { hub: hub.clone(), topic });
             }
             _ => {}
@@ -132,7 +132,7 @@ impl Homes for MemoryHomes {
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
         Ok(self.change(|state, now| {
             let renewed = |claim: &Claim| match self.has(state, claim) {
-                true => Ok(Claim { until: self.town.until(now), ..claim.clone() }),
+                true => Ok(Claim { until: self.shared.until(now), ..claim.clone() }),
                 false => Err(HomesError::Lost(claim.topic.clone())),
             };
             claims.iter().map(renewed).collect()
@@ -150,19 +150,19 @@ impl Homes for MemoryHomes {
     }
 
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
-        let (state, now) = (self.town.state(), self.town.clock.steady_ms());
-        let held = state.held.get(topic).filter(|held| self.town.is_alive(&state, &held.hub, now));
+        let (state, now) = (self.shared.state(), self.shared.clock.steady_ms());
+        let held = state.held.get(topic).filter(|held| self.shared.is_alive(&state, &held.hub, now));
         Ok(held.cloned())
     }
 
     async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
-        let (state, now) = (self.town.state(), self.town.clock.steady_ms());
-        Ok(state.heard.keys().filter(|hub| self.town.is_alive(&state, hub, now)).cloned().collect())
+        let (state, now) = (self.shared.state(), self.shared.clock.steady_ms());
+        Ok(state.heard.keys().filter(|hub| self.shared.is_alive(&state, hub, now)).cloned().collect())
     }
 
     async fn changed(&self, after: Sequence) -> Sequence {
-        let mut version = self.town.version.subscribe();
-        // The town is there as long as this is.
+        let mut version = self.shared.version.subscribe();
+        // What is shared is there as long as this is.
         version.wait_for(|version| *version > after.0).await.map_or(after, |version| Sequence(*version))
     }
 }

@@ -8,8 +8,8 @@ use super::metrics::GroupTimes;
 use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::seats::Seats;
 use super::{GroupError, places, stored};
-use crate::homes::{Home, Tenant};
-use crate::layers::{GivenUpEvents, Heir};
+use crate::homes::{Home, HomeObserver};
+use crate::layers::{GivenUpEvents, GivenUpObserver};
 use crate::query::From;
 use crate::retry::Tries;
 use crate::turns::Turns;
@@ -56,8 +56,8 @@ impl Groups {
             seats: Seats::default(),
             replaying: Turns::default(),
         });
-        let tenant: Weak<Self> = Arc::downgrade(&groups);
-        groups.hub.claims.tell(tenant);
+        let observer: Weak<Self> = Arc::downgrade(&groups);
+        groups.hub.claims.tell(observer);
         groups
     }
 
@@ -326,13 +326,13 @@ impl Groups {
     }
 }
 
-impl Heir for Groups {
+impl GivenUpObserver for Groups {
     fn given_up(&self, events: &GivenUpEvents) {
         self.seats.loaded_of(&events.topic).iter().for_each(|group| group.given_up(events));
     }
 }
 
-impl Tenant for Groups {
+impl HomeObserver for Groups {
     fn evict(&self, home: &Arc<Home>) {
         for group in self.seats.loaded_of(home.topic()) {
             if Arc::ptr_eq(&group.home, home) {

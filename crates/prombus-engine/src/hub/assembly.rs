@@ -144,8 +144,8 @@ impl Hub {
             closing: AtomicBool::new(false),
         };
         let groups = Groups::new(context, makes);
-        let heir: Weak<Groups> = Arc::downgrade(&groups);
-        given_up.tell(heir);
+        let observer: Weak<Groups> = Arc::downgrade(&groups);
+        given_up.tell(observer);
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
         let Store { log, documents, homes, copies } = store.clone();
         let backups = Backups::new(copies, log.clone());

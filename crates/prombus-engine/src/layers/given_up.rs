@@ -10,7 +10,7 @@ use prombus_core::{
 use std::sync::{Arc, Weak};
 
 /// Who may have read events that are given up.
-pub trait Heir: Send + Sync {
+pub trait GivenUpObserver: Send + Sync {
     /// Events were given up.
     fn given_up(&self, events: &GivenUpEvents);
 }
@@ -32,26 +32,26 @@ pub struct GivenUpEvents {
 #[derive(Clone)]
 pub struct GivenUp {
     log: Arc<dyn EventLog>,
-    heirs: Arc<Mutex<Vec<Weak<dyn Heir>>>>,
+    observers: Arc<Mutex<Vec<Weak<dyn GivenUpObserver>>>>,
 }
 
 impl GivenUp {
     /// Nobody is told yet.
     pub fn new(log: Arc<dyn EventLog>) -> Self {
-        Self { log, heirs: Arc::default() }
+        Self { log, observers: Arc::default() }
     }
 
-    /// Tells `heir` from now on.
-    pub fn tell(&self, heir: Weak<dyn Heir>) {
-        self.heirs.lock().push(heir);
+    /// Tells `observer` from now on.
+    pub fn tell(&self, observer: Weak<dyn GivenUpObserver>) {
+        self.observers.lock().push(observer);
     }
 
     async fn done(&self, all: Vec<GivenUpEvents>) {
-        let heirs: Vec<_> = self.heirs.lock().iter().filter_map(Weak::upgrade).collect();
+        let observers: Vec<_> = self.observers.lock().iter().filter_map(Weak::upgrade).collect();
         for mut events in all {
             let bounds = self.log.bounds(&(&events.topic).into(), events.partition).await;
             events.first = bounds.map_or(events.first, |bounds| bounds.first);
-            heirs.iter().for_each(|heir| heir.given_up(&events));
+            observers.iter().for_each(|observer| observer.given_up(&events));
         }
     }
 }

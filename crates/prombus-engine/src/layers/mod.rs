@@ -6,6 +6,6 @@ mod rules;
 mod schemas;
 
 pub use checks::{Checks, CommitSize};
-pub use given_up::{GivenUp, GivenUpEvents, Heir};
+pub use given_up::{GivenUp, GivenUpEvents, GivenUpObserver};
 pub use rules::Rules;
 pub use schemas::SchemaChecks;

@@ -4,7 +4,7 @@ use crate::groups::stage::{append as numbered, begins_to_wait, group_name};
 use crate::projections::stage::{append, counter, moves_cursors};
 use crate::support::stage::{LONG, Stage, topic_name};
 use crate::support::stalling::{Stall, StallingHomes};
-use prombus_core::homes::Town;
+use prombus_core::homes::SharedHomes;
 use prombus_core::*;
 use prombus_engine::commits::{CommitRefused, CommitRequest};
 use prombus_engine::groups::{
@@ -36,11 +36,11 @@ impl Pair {
     async fn new() -> Self {
         let clock = Arc::new(ManualClock::at(1_754_683_200_000));
         let store = Arc::new(MemoryStore::new(clock.clone(), 1));
-        let (town, stall) = (Town::new(clock.clone(), Some(TTL_MS)), Stall::new());
-        let inner = town.hub("one");
+        let (shared, stall) = (SharedHomes::new(clock.clone(), Some(TTL_MS)), Stall::new());
+        let inner = shared.hub("one");
         let homes = Arc::new(StallingHomes { inner, stall: stall.clone() });
         let one = Stage::sharing(store.clone(), clock.clone(), homes).await;
-        let other = Stage::sharing(store, clock.clone(), Arc::new(town.hub("other"))).await;
+        let other = Stage::sharing(store, clock.clone(), Arc::new(shared.hub("other"))).await;
         Self { one, other, stall, clock }
     }
 

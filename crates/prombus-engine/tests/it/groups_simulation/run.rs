@@ -7,7 +7,7 @@ use crate::groups_simulation::plan::Plan;
 use crate::groups_simulation::world::{SlowStore, Tide, WallClock, pass};
 use crate::support::stalling::StallingHomes;
 use parking_lot::Mutex;
-use prombus_core::homes::Town;
+use prombus_core::homes::SharedHomes;
 use prombus_core::{
     Event, EventLog, EventLogExt, Offset, Partition, ReadRequest, TopicName, TopicPatch, TopicState,
 };
@@ -60,7 +60,7 @@ struct World {
     next: Arc<AtomicU64>,
     tide: Arc<Tide>,
     /// Where hubs that share the store say which of them has the topic.
-    town: Option<Town>,
+    shared: Option<SharedHomes>,
     /// How many hubs there were.
     hubs: usize,
     archive: Arc<Archive>,
@@ -97,7 +97,7 @@ fn run_plan(seed: u64, plan: Plan, rng: fastrand::Rng) -> Outcome {
         loads: plan.groups.iter().map(|_| Arc::default()).collect(),
         next: Arc::default(),
         tide: Arc::default(),
-        town: None,
+        shared: None,
         hubs: 0,
         plan,
     };
@@ -125,9 +125,10 @@ impl World {
         let mut store = Store::new(slow.clone());
         if let Some(ttl) = self.plan.hub_ttl {
             let clock = self.clock.clone();
-            let town = self.town.get_or_insert_with(|| Town::new(clock, Some(ttl.as_millis() as u64)));
+            let shared =
+                self.shared.get_or_insert_with(|| SharedHomes::new(clock, Some(ttl.as_millis() as u64)));
             self.hubs += 1;
-            let inner = town.hub(&format!("hub-{}", self.hubs));
+            let inner = shared.hub(&format!("hub-{}", self.hubs));
             store = store.shared(Arc::new(StallingHomes { inner, stall: slow.homes_stall.clone() }));
         }
         let options = HubOptions {
