@@ -32,7 +32,7 @@ pub mod topic;
 pub mod wakes;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, Found, Owner};
+pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, FoundDocuments, Owner};
 pub use commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Loss,
     Origin, Placement, ReaderLimit, Receipt, ResultBytes, SeenTopic,

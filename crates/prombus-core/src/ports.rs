@@ -5,7 +5,7 @@
 //! Callers stay on the runtime: a method that would block it for long (pages, histories, searches, lists) leaves it inside the
 //! store; one that looks a single thing up need not where that is in memory.
 
-use crate::collection::{CollectionState, Find, Found};
+use crate::collection::{CollectionState, Find, FoundDocuments};
 use crate::commit::{Commit, CursorKey};
 use crate::document::Document;
 use crate::error::{CommitError, ReadError};
@@ -162,7 +162,7 @@ pub trait Documents: Send + Sync {
     /// The documents of a collection that meet all conditions, in the order asked for, as of one commit. Ties go by
     /// time and then by key, in the direction of the last sort key. None where there is no such collection. Which
     /// indexes there are, and how far they are made, changes how fast that is, never what is found.
-    async fn find(&self, request: Find) -> Result<Found, ReadError>;
+    async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError>;
 
     /// The collection of that name. An index that is being made is ready or has failed sooner or later, also after a
     /// restart, and [`EventLog::changed`] wakes whoever waits for it.

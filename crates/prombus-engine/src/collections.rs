@@ -4,8 +4,8 @@ use crate::bus::{Bus, BusError};
 use crate::retry::Tries;
 use prombus_core::collection::{self, BadCollectionName, BadFind, CollectionConfig, Index, IndexState};
 use prombus_core::{
-    CollectionState, Commit, CommitError, ConfigChange, Document, Documents, Find, Found, Owner, ReadError,
-    TopicName,
+    CollectionState, Commit, CommitError, ConfigChange, Document, Documents, Find, FoundDocuments, Owner,
+    ReadError, TopicName,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Collections {
 
     /// The documents that meet conditions. What all queries together hold in memory is bounded: those that sort little
     /// run side by side, and those that sort much one after the other.
-    pub async fn find(&self, request: Find) -> Result<Found, ReadError> {
+    pub async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
         let large = request.sort_bytes;
         let small = Find { sort_bytes: large.min(SMALL_SORT_BYTES), ..request };
         let turn = turn_of(&self.queries, TOO_MANY_QUERIES).await?;
@@ -127,7 +127,7 @@ impl Collections {
 
     /// Runs a query in its turn, as a task of its own: the turn ends with the query and not with its client, who may leave
     /// before that.
-    async fn run(&self, request: Find, turn: OwnedSemaphorePermit) -> Result<Found, ReadError> {
+    async fn run(&self, request: Find, turn: OwnedSemaphorePermit) -> Result<FoundDocuments, ReadError> {
         let documents = self.documents.clone();
         let found = tokio::spawn(async move {
             let found = documents.find(request).await;

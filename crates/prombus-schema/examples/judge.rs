@@ -9,7 +9,7 @@
 //! ```
 
 use prombus_schema::{
-    Comparison, Compat, Policy, Schema, SchemaError, Verdict, Wanted, check, documents, example,
+    Comparison, Compat, Policy, Schema, SchemaError, Verdict, WantedDocuments, check, documents, example,
 };
 use serde_json::{Map, Value, json};
 use std::process::ExitCode;
@@ -226,8 +226,9 @@ const POLICIES: [Policy; 2] = [Policy::Lenient, Policy::Strict];
 
 impl Read {
     fn new(schema: Schema) -> Self {
-        let wanted =
-            |policy| [true, false].into_iter().flat_map(move |rich| [Wanted { count: 4, policy, rich }]);
+        let wanted = |policy| {
+            [true, false].into_iter().flat_map(move |rich| [WantedDocuments { count: 4, policy, rich }])
+        };
         let documents =
             POLICIES.map(|policy| wanted(policy).flat_map(|wanted| documents(&schema, wanted)).collect());
         Self { schema, documents }

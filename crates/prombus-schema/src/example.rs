@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// Which documents of a schema are wanted.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted {
+pub struct WantedDocuments {
     /// How many different ones, at most.
     pub count: usize,
     /// How properties are read that the schema does not name.
@@ -22,16 +22,16 @@ pub struct Wanted {
 /// A document that the schema takes, with every property that it names where that is possible; `None` if there is none,
 /// or none was found.
 pub fn example(schema: &Schema) -> Option<Value> {
-    let wanted = |rich| Wanted { count: 1, policy: Policy::Strict, rich };
+    let wanted = |rich| WantedDocuments { count: 1, policy: Policy::Strict, rich };
     [true, false].into_iter().find_map(|rich| documents(schema, wanted(rich)).into_iter().next())
 }
 
 /// Documents that the schema takes.
-pub fn documents(schema: &Schema, wanted: Wanted) -> Vec<Value> {
+pub fn documents(schema: &Schema, wanted: WantedDocuments) -> Vec<Value> {
     deep::run(|| found(schema, wanted))
 }
 
-fn found(schema: &Schema, wanted: Wanted) -> Vec<Value> {
+fn found(schema: &Schema, wanted: WantedDocuments) -> Vec<Value> {
     let Some((graph, roots)) = linked(&[schema]) else { return Vec::new() };
     let mut solver = Solver::new(graph, BUDGET);
     solver.rich = wanted.rich;

@@ -37,7 +37,7 @@ pub use check::{
 pub use demand::{Demand, UnknownWord};
 pub use draft::Draft;
 pub use error::SchemaError;
-pub use example::{Wanted, documents, example};
+pub use example::{WantedDocuments, documents, example};
 pub use json::is_same_json;
 pub use schema::{BYTES_LIMIT, DEPTH_LIMIT, Schema};
 pub use solve::Budget;

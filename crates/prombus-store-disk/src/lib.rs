@@ -23,7 +23,7 @@ mod state;
 mod store;
 mod write;
 
-pub use backup::target::{BackupError, Incoming, Target, Update, Wanted};
+pub use backup::target::{BackupError, Incoming, Target, Update, WantedFile};
 pub use recovery::check::{Problem, Progress, Report, check, check_on};
 pub use recovery::recover::OpenError;
 pub use store::{DiskOptions, DiskStore};

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use prombus_core::{
     Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document, Documents,
-    Event, EventLog, Find, Found, HeldCopy, HistoryRequest, IdMaker, Kept, Offset, Page, Partition,
+    Event, EventLog, Find, FoundDocuments, HeldCopy, HistoryRequest, IdMaker, Kept, Offset, Page, Partition,
     ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef,
     TopicState, TsRequest, Watched,
 };
@@ -486,7 +486,7 @@ impl Documents for DiskStore {
             .await
     }
 
-    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+    async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
         self.shared.note_list();
         let collection = request.collection.clone();
         self.go_over(&collection, move |rows, state| prombus_rows::find(rows, state, &request)).await

@@ -10,9 +10,9 @@ use collections::Collections;
 use parking_lot::RwLock;
 use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document,
-    Documents, Event, EventLog, Find, Found, HeldCopy, Histogram, HistoryRequest, IdMaker, Kept, Offset,
-    Page, Partition, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef,
-    TopicState, TsRequest, Wakes, Watched,
+    Documents, Event, EventLog, Find, FoundDocuments, HeldCopy, Histogram, HistoryRequest, IdMaker, Kept,
+    Offset, Page, Partition, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName,
+    TopicRef, TopicState, TsRequest, Wakes, Watched,
 };
 use state::{Log, State, Topic};
 use std::sync::Arc;
@@ -235,7 +235,7 @@ impl Documents for MemoryStore {
         self.in_collection(&request.collection, scan).map(Option::unwrap_or_default)
     }
 
-    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+    async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
         let found =
             self.in_collection(&request.collection, |rows, state| prombus_rows::find(rows, state, &request))?;
         Ok(found.unwrap_or_default())

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use mongodb::bson::{Bson, Document as BsonDocument, RawDocumentBuf, doc};
 use mongodb::{ClientSession, SessionCursor};
 use prombus_core::collection::{Condition, Operand, Test};
-use prombus_core::{CollectionState, Document, FieldPath, Find, Found, ReadError};
+use prombus_core::{CollectionState, Document, FieldPath, Find, FoundDocuments, ReadError};
 use prombus_rows::{RowRange, Rows, RowsIter};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -40,7 +40,7 @@ pub fn find(
     session: ClientSession,
     state: &CollectionState,
     request: &Find,
-) -> Result<Found, ReadError> {
+) -> Result<FoundDocuments, ReadError> {
     let rows = MongoRows {
         names,
         state,

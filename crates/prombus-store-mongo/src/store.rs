@@ -20,9 +20,9 @@ use mongodb::options::ReadConcern;
 use parking_lot::Mutex;
 use prombus_core::{
     CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document, Documents, Event,
-    EventLog, Find, Found, HeldCopy, HistoryRequest, HomesError, Kept, Offset, Page, Partition, ReadError,
-    ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest,
-    Watched,
+    EventLog, Find, FoundDocuments, HeldCopy, HistoryRequest, HomesError, Kept, Offset, Page, Partition,
+    ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState,
+    TsRequest, Watched,
 };
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -244,10 +244,10 @@ impl Documents for MongoStore {
         Ok(all)
     }
 
-    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+    async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
         let mut session = self.session().await?;
         let state = self.state_in(&mut session, &request.collection).await?;
-        let Some(state) = state else { return Ok(Found::default()) };
+        let Some(state) = state else { return Ok(FoundDocuments::default()) };
         let names = self.shared.names.clone();
         // Planning and comparing wait for nothing, and so does what is shared by all stores: it asks for one row after another.
         let task = tokio::task::spawn_blocking(move || find::find(&names, session, &state, &request));

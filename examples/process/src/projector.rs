@@ -44,7 +44,7 @@ pub struct Projector {
 }
 
 /// A process as it is stored, and in which version.
-type Known = (ProcessState, u64);
+type KnownState = (ProcessState, u64);
 
 impl Projector {
     /// A projector on a hub.
@@ -87,7 +87,7 @@ impl Projector {
     /// One commit for all beats: acked, known, and told.
     async fn take(&self, deliveries: &[DeliveryRecord]) -> Result<Commit, ClientError> {
         let mut commit = Commit::new();
-        let mut states: BTreeMap<String, (Option<Known>, ProcessState)> = BTreeMap::new();
+        let mut states: BTreeMap<String, (Option<KnownState>, ProcessState)> = BTreeMap::new();
         for delivery in deliveries {
             commit = commit.ack(delivery);
             let Ok(beat) = serde_json::from_str::<Heartbeat>(delivery.event.payload.get()) else {
@@ -127,7 +127,7 @@ impl Projector {
         self.client.settle(HEARTBEATS, GROUP, &request).await.map(drop)
     }
 
-    async fn known(&self, id: &str) -> Result<Option<Known>, ClientError> {
+    async fn known(&self, id: &str) -> Result<Option<KnownState>, ClientError> {
         match self.client.get(BEATS, id).await? {
             None => Ok(None),
             Some(document) => document.parse::<Stored>().map(|stored| Some((stored.state, stored.version))),

@@ -29,7 +29,7 @@ pub fn mark(topic: &str, payload: &str) -> Mark {
 
 /// An event that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundEvent {
     /// Where.
     pub place: Position,
     /// Its id.
@@ -44,7 +44,7 @@ pub struct Evidence {
     /// What was sent.
     drafts: HashMap<Mark, Arc<Draft>>,
     /// What is there.
-    pub found: HashMap<Mark, Found>,
+    pub found: HashMap<Mark, FoundEvent>,
     /// Which event has an id in a topic.
     pub by_id: HashMap<(String, Uuid), Mark>,
     /// The ids of the events of chains, with those that they started from.
@@ -116,7 +116,7 @@ impl Evidence {
         let mark = mark(&topic.name, line.payload.get());
         let draft = self.drafts.get(&mark).ok_or("nobody sent this event in this round")?.clone();
         let place = Position { partition, offset: line.offset };
-        let found = Found { place, id: line.id, ts: line.ts };
+        let found = FoundEvent { place, id: line.id, ts: line.ts };
         if let Some(first) = self.found.insert(mark, found) {
             return Err(format!("the event is there twice, first at {:?}", first.place));
         }

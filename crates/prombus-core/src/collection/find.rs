@@ -28,7 +28,7 @@ pub struct Find {
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct FoundDocuments {
     /// The documents.
     pub documents: Vec<Document>,
     /// Whether there are more after them.

@@ -13,7 +13,7 @@ pub use before::{Before, Slot};
 pub use drafts::{Base, Drafted, Drafts};
 pub use failure::IndexFailure;
 pub use field::{BadField, FieldPath};
-pub use find::{BadFind, Condition, Find, Found, MAX_SORTED, Operand, SortKey, Test};
+pub use find::{BadFind, Condition, Find, FoundDocuments, MAX_SORTED, Operand, SortKey, Test};
 pub use length::{MAX_INDEX_VALUE_BYTES, RowBytes, TooLong, check_length, row_bytes};
 pub use write::{Written, not_unique};
 

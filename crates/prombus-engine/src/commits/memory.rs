@@ -9,8 +9,8 @@ use crate::bus::Bus;
 use crate::groups::Session;
 use prombus_core::collection::{self, Condition, Operand, SortKey, Test};
 use prombus_core::{
-    Append, Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, Found, Json, KeptReceipt,
-    ReadError, Receipt, WriteOp,
+    Append, Clock, Commit, Document, DocumentWrite, Documents, FieldPath, Find, FoundDocuments, Json,
+    KeptReceipt, ReadError, Receipt, WriteOp,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -151,7 +151,12 @@ impl Memory {
     }
 
     /// Receipts whose time passes the tests, in the order of time.
-    async fn find(&self, tests: Vec<Test>, descending: bool, limit: usize) -> Result<Found, ReadError> {
+    async fn find(
+        &self,
+        tests: Vec<Test>,
+        descending: bool,
+        limit: usize,
+    ) -> Result<FoundDocuments, ReadError> {
         let time = FieldPath::parse("_ts").map_err(|error| ReadError::Corrupt(error.to_string()))?;
         let conditions = tests.into_iter().map(|test| Condition { field: time.clone(), test }).collect();
         let sort = vec![SortKey { field: time, descending }];

@@ -24,7 +24,7 @@ const SPARE_TEXTS: usize = 32;
 const OF_PAYLOAD: char = '\0';
 
 /// Memory is the machine's, whichever hub of the process uses an expression.
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| Mutex::new(Known::new(MAX_COMPILED_BYTES)));
+static KNOWN: LazyLock<Mutex<TextCache>> = LazyLock::new(|| Mutex::new(TextCache::new(MAX_COMPILED_BYTES)));
 
 /// A text that has compiled, and what is known of it.
 #[derive(Debug)]
@@ -122,14 +122,14 @@ pub(super) async fn text(root: Root, source: &str) -> Result<Arc<Text>, FilterEr
 /// A text, and what it is compiled to: as long as that is kept, so is what is known of the text.
 type Kept = (Arc<Text>, Arc<Compiled>);
 
-struct Known {
+struct TextCache {
     texts: HashMap<Arc<str>, Weak<Text>>,
     compiled: Cache<Kept>,
     /// When there are so many texts, those that nobody uses any more are forgotten.
     sweep_at: usize,
 }
 
-impl Known {
+impl TextCache {
     fn new(max_bytes: usize) -> Self {
         Self { texts: HashMap::new(), compiled: Cache::new(max_bytes), sweep_at: SPARE_TEXTS }
     }
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn all_compiled_expressions_together_are_bounded() {
-        let mut known = Known::new(10_000);
+        let mut known = TextCache::new(10_000);
         let texts: Vec<Arc<Text>> =
             (0..100).map(|n| text(&format!("event.payload.bounded == {n}")).unwrap()).collect();
         for text in &texts {

@@ -99,7 +99,7 @@ impl Followed {
 }
 
 /// What a look at one topic has found.
-struct Found {
+struct FoundTopic {
     topic: TopicRef,
     ends: Vec<u64>,
     /// Where partitions start that were not followed before.
@@ -365,7 +365,7 @@ impl TopicsFollower {
         Ok(())
     }
 
-    async fn look_at(&self, state: &TopicState, opening: Opening) -> Result<Found, QueryError> {
+    async fn look_at(&self, state: &TopicState, opening: Opening) -> Result<FoundTopic, QueryError> {
         let known = self.topics.get(&state.number).map_or(0, |followed| followed.places.len());
         let (topic, partitions) = (state.pinned(), state.config.partitions);
         let (mut ends, mut starts) = (Vec::with_capacity(partitions as usize), Vec::new());
@@ -382,13 +382,13 @@ impl TopicsFollower {
                 });
             }
         }
-        Ok(Found { topic, ends, starts })
+        Ok(FoundTopic { topic, ends, starts })
     }
 
     /// Takes over what was found. Topics that were not are gone.
-    fn take(&mut self, found: Vec<(TopicNumber, Found)>) {
+    fn take(&mut self, found: Vec<(TopicNumber, FoundTopic)>) {
         let mut before = std::mem::take(&mut self.topics);
-        for (number, Found { topic, ends, starts }) in found {
+        for (number, FoundTopic { topic, ends, starts }) in found {
             let known = before.remove(&number).map_or_else(Box::default, |followed| followed.places);
             let next = known.iter().map(|place| place.next).chain(starts);
             let places = next.zip(ends).map(|(next, end)| RoundPosition { next, end }).collect();

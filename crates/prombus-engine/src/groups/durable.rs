@@ -25,12 +25,12 @@ pub struct Span {
 /// How far what was said to a group is durable. Those who wait go on in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Durable {
-    now: Mutex<Known>,
+    now: Mutex<DurableState>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct DurableState {
     /// So many changes are.
     version: u64,
     /// Those among them that were taken back, because there was no room for them.
@@ -41,7 +41,7 @@ struct Known {
     failed: Option<GroupError>,
 }
 
-impl Known {
+impl DurableState {
     fn has_refused(&self, span: Span) -> bool {
         has_some(&self.refused, span)
     }
@@ -106,7 +106,7 @@ impl Durable {
 
     /// Waits until changes are durable, or one of them is refused.
     pub async fn until(&self, span: Span) -> Result<(), GroupError> {
-        let is_refused = |now: &Known| match now.has_refused(span) {
+        let is_refused = |now: &DurableState| match now.has_refused(span) {
             true => Some(true),
             false => (now.version >= span.upto || span.after >= span.upto).then_some(false),
         };
@@ -142,7 +142,7 @@ impl Durable {
     }
 
     /// What `look` finds, once it finds something.
-    async fn known<T>(&self, look: impl Fn(&Known) -> Option<T>) -> Result<T, GroupError> {
+    async fn known<T>(&self, look: impl Fn(&DurableState) -> Option<T>) -> Result<T, GroupError> {
         loop {
             let mut changed = pin!(self.changed.notified());
             // From here on no change is missed.

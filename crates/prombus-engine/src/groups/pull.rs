@@ -77,12 +77,12 @@ impl Pull {
 
 /// Tells others of events that were read and not delivered, and counts them, also when the pull that has read them is
 /// given up.
-struct Found<'a> {
+struct ReadAheadGuard<'a> {
     group: &'a Group,
     untold: bool,
 }
 
-impl Found<'_> {
+impl ReadAheadGuard<'_> {
     fn tell(&mut self) {
         if std::mem::take(&mut self.untold) {
             self.group.more.notify_waiters();
@@ -90,7 +90,7 @@ impl Found<'_> {
     }
 }
 
-impl Drop for Found<'_> {
+impl Drop for ReadAheadGuard<'_> {
     fn drop(&mut self) {
         self.tell();
         self.group.locked().trim();
@@ -123,7 +123,7 @@ impl Group {
         turns: Option<&PullTurns>,
     ) -> Result<(Vec<Delivery>, Turn), GroupError> {
         let search_until = until.max(Instant::now() + MIN_SEARCH);
-        let mut found = Found { group: self, untold: false };
+        let mut found = ReadAheadGuard { group: self, untold: false };
         let mut raising = Raising::default();
         loop {
             let mut more = pin!(self.more.notified());
@@ -197,7 +197,7 @@ impl Group {
         self: &Arc<Self>,
         take: &Take,
         raising: &mut Raising,
-        found: &mut Found<'_>,
+        found: &mut ReadAheadGuard<'_>,
     ) -> Result<(Vec<Delivery>, bool), GroupError> {
         loop {
             let Some(raiser) = raising.raiser.clone() else { return self.take_found(take, found) };
@@ -219,7 +219,7 @@ impl Group {
     fn take_found(
         self: &Arc<Self>,
         take: &Take,
-        found: &mut Found<'_>,
+        found: &mut ReadAheadGuard<'_>,
     ) -> Result<(Vec<Delivery>, bool), GroupError> {
         let (deliveries, left, room) = {
             let mut state = self.locked();

@@ -8,7 +8,7 @@
 use crate::bus::{Bus, BusError, Layer};
 use crate::schemas::gate::{Gate, Pass};
 use crate::schemas::judge::{self, Judged, Repeated, TopicSchemas};
-use crate::schemas::known::Known;
+use crate::schemas::known::SchemaCache;
 use crate::schemas::violation::Violations;
 use crate::schemas::{Shared, apart, stored};
 use async_trait::async_trait;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub struct SchemaChecks {
     log: Arc<dyn EventLog>,
     documents: Arc<dyn Documents>,
-    known: Arc<Known>,
+    known: Arc<SchemaCache>,
     gate: Arc<Gate>,
     violations: Arc<Violations>,
     /// The settings of topics that the configuration names.

@@ -58,7 +58,7 @@ impl Run {
 
 /// What to read next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct PageRequest {
     pub partition: u32,
     pub from: u64,
     pub limit: usize,
@@ -175,7 +175,7 @@ pub(super) struct Taking<'a> {
 
 impl Taking<'_> {
     /// Takes as much as it can. Where it has to know more first, that is the answer.
-    pub fn go_on(&mut self) -> Option<Wanted> {
+    pub fn go_on(&mut self) -> Option<PageRequest> {
         while self.unread.is_empty() && !self.run.is_full() {
             let Some(Reverse((ts, partition))) = self.due.pop() else { break };
             // What is at the limit is followed by nothing that is below it, in any partition.
@@ -188,7 +188,7 @@ impl Taking<'_> {
         }
         let partition = *self.unread.last().filter(|_| !self.run.is_full())?;
         let share = |most: usize, least: usize| (most / self.partitions.0.len()).max(least);
-        Some(Wanted {
+        Some(PageRequest {
             partition,
             from: self.partitions.0[partition as usize].read,
             limit: share(MOST_EVENTS, LEAST_SHARE_EVENTS),
@@ -329,7 +329,7 @@ mod tests {
         all.into_iter().take(there).collect()
     }
 
-    fn page(events: &[Event], wanted: Wanted, most: usize) -> Page {
+    fn page(events: &[Event], wanted: PageRequest, most: usize) -> Page {
         let end = events.last().map_or(0, |event| event.offset.0 + 1);
         let rest = events.iter().filter(|event| event.offset.0 >= wanted.from);
         let events: Vec<Event> = rest.take(most.min(wanted.limit)).cloned().collect();

@@ -7,9 +7,9 @@
 use super::actor::Command;
 use super::batch::Batch;
 use super::registry::Projections;
-use super::runner::{Found, Runner, page};
+use super::runner::{PageOutcome, Runner, page};
 use super::stored::{failed_key, failures_of};
-use super::{ProjectionError, merged_partitions::Wanted};
+use super::{ProjectionError, merged_partitions::PageRequest};
 use crate::groups::{Failure, Reader, letter_of};
 use crate::retry;
 use prombus_core::{
@@ -124,11 +124,11 @@ impl Runner {
 
     async fn original(&self, again: &Again) -> Result<Option<Event>, ReadError> {
         let Again { partition, offset, .. } = *again;
-        let wanted = Wanted { partition, from: offset, limit: 1, max_bytes: usize::MAX };
+        let wanted = PageRequest { partition, from: offset, limit: 1, max_bytes: usize::MAX };
         let events = match page(&*self.hub.log, &(&self.topic_name).into(), wanted).await {
-            Ok(Found::Page(page)) => page.events,
+            Ok(PageOutcome::Page(page)) => page.events,
             // It was removed meanwhile.
-            Ok(Found::Nothing | Found::Gone(_)) => Vec::new(),
+            Ok(PageOutcome::Nothing | PageOutcome::Gone(_)) => Vec::new(),
             Err(stop) if stop.pause.is_none() => Vec::new(),
             Err(stop) => return Err(ReadError::Unavailable(stop.reason)),
         };

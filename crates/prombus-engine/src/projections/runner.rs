@@ -8,7 +8,7 @@ mod recovery;
 
 use super::Plan;
 use super::batch::{Batch, Projector, by_code, by_plan};
-use super::merged_partitions::{MOST_EVENTS, MergedPartitions, Run, Wanted};
+use super::merged_partitions::{MOST_EVENTS, MergedPartitions, PageRequest, Run};
 use super::slots::WorkSlots;
 use super::stored::{cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
@@ -364,10 +364,10 @@ impl Runner {
                 Purpose::Rebuild { partial } => partial,
             };
             match page(&*self.hub.log, &topic, wanted).await? {
-                Found::Page(page) => taking.read(Some(page)),
-                Found::Nothing => taking.read(None),
-                Found::Gone(first) if starts_there => taking.skip_to(first.0),
-                Found::Gone(first) => return Err(gone(wanted, first)),
+                PageOutcome::Page(page) => taking.read(Some(page)),
+                PageOutcome::Nothing => taking.read(None),
+                PageOutcome::Gone(first) if starts_there => taking.skip_to(first.0),
+                PageOutcome::Gone(first) => return Err(gone(wanted, first)),
             }
         }
         if is_alone {
@@ -635,7 +635,7 @@ fn ends_of(batch: &Batch) -> BTreeMap<u32, u64> {
 }
 
 /// What there is of a partition.
-pub(super) enum Found {
+pub(super) enum PageOutcome {
     Page(Page),
     /// It is gone, as the next look at the topic will tell.
     Nothing,
@@ -643,8 +643,12 @@ pub(super) enum Found {
     Gone(Offset),
 }
 
-pub(super) async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -> Result<Found, Stop> {
-    let Wanted { partition, from, limit, max_bytes } = wanted;
+pub(super) async fn page(
+    log: &dyn EventLog,
+    topic: &TopicRef,
+    wanted: PageRequest,
+) -> Result<PageOutcome, Stop> {
+    let PageRequest { partition, from, limit, max_bytes } = wanted;
     let request = ReadRequest {
         topic: topic.clone(),
         partition: Partition(partition),
@@ -653,14 +657,14 @@ pub(super) async fn page(log: &dyn EventLog, topic: &TopicRef, wanted: Wanted) -
         max_bytes,
     };
     match log.read(request).await {
-        Ok(page) => Ok(Found::Page(page)),
-        Err(ReadError::Gone { first }) => Ok(Found::Gone(first)),
-        Err(ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. }) => Ok(Found::Nothing),
+        Ok(page) => Ok(PageOutcome::Page(page)),
+        Err(ReadError::Gone { first }) => Ok(PageOutcome::Gone(first)),
+        Err(ReadError::TopicGone(_) | ReadError::NoSuchPartition { .. }) => Ok(PageOutcome::Nothing),
         Err(error) => Err(error.into()),
     }
 }
 
-fn gone(Wanted { partition, from, .. }: Wanted, first: Offset) -> Stop {
+fn gone(PageRequest { partition, from, .. }: PageRequest, first: Offset) -> Stop {
     let reason = format!(
         "offsets {from} to {} of partition {partition} were removed before they were seen; rebuild it with {{\"partial\": true}}",
         first.0.saturating_sub(1)

@@ -4,7 +4,7 @@
 //! It is asked at the gate, by whoever gives a topic schemas and by whoever has the hub publish there. Both hold that topic,
 //! or the one that copies come from, until what they do can be seen. So whoever is second finds the other.
 
-use super::known::Known;
+use super::known::SchemaCache;
 use prombus_core::{Documents, EventLog, ReadError, TopicName, TopicState};
 
 /// The topic whose copies go to this one, if it has any: the one of which this is [`of_version`](TopicName::of_version).
@@ -47,7 +47,7 @@ pub(crate) async fn why_no_schemas(
 /// Why events of a topic cannot be copied to the topics of their versions; `None` where they can.
 pub(crate) async fn why_no_copies(
     log: &dyn EventLog,
-    known: &Known,
+    known: &SchemaCache,
     topic: &TopicName,
 ) -> Result<Option<String>, ReadError> {
     for copies in log.topics().await? {

@@ -1,6 +1,6 @@
 //! Holds the events of a commit against the schemas of their topics.
 
-use super::known::Known;
+use super::known::SchemaCache;
 use super::stored::Head;
 use super::violation::{Against, SchemaViolation, ViolatedPlace};
 use super::work;
@@ -52,7 +52,7 @@ pub(crate) type Repeated = HashMap<usize, u32>;
 
 /// Holds events against the schemas of those topics that have some. The first violation that counts is an error.
 pub(crate) async fn judge(
-    known: &Known,
+    known: &SchemaCache,
     events: &[Append],
     governed: &HashMap<TopicName, TopicSchemas>,
     repeated: &Repeated,
@@ -106,10 +106,10 @@ pub(crate) async fn judge(
     Ok(refused.map_or(Ok(judged), Err))
 }
 
-type Found = (usize, u32, SchemaMode, Vec<Fault>);
+type FaultyEvent = (usize, u32, SchemaMode, Vec<Fault>);
 
 /// Those events that are refused, up to the first one that this counts for.
-async fn faults_of(jobs: Vec<Job>) -> Result<Vec<Found>, ReadError> {
+async fn faults_of(jobs: Vec<Job>) -> Result<Vec<FaultyEvent>, ReadError> {
     let steps = jobs.iter().fold(0u64, |steps, Job { payload, validator, .. }| {
         steps.saturating_add(validator.steps_for(payload.values(), payload.len()))
     });
@@ -120,7 +120,7 @@ async fn faults_of(jobs: Vec<Job>) -> Result<Vec<Found>, ReadError> {
     }
 }
 
-fn look(jobs: Vec<Job>) -> Vec<Found> {
+fn look(jobs: Vec<Job>) -> Vec<FaultyEvent> {
     let mut found = Vec::new();
     for Job { index, mode, version, payload, validator } in jobs {
         let faults = validator.faults_in(payload.as_bytes());

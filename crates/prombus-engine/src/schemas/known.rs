@@ -16,14 +16,14 @@ const VALIDATORS_BYTES: usize = 8 << 20;
 const VALIDATOR_BYTES: usize = 512;
 
 /// Schemas of all topics.
-pub(crate) struct Known {
+pub(crate) struct SchemaCache {
     documents: Arc<dyn Documents>,
     /// By the name of the topic: its number, its revision, and what there was for it then.
     heads: Mutex<Cache<(TopicNumber, u64, Arc<Head>)>>,
     validators: Mutex<Cache<Validator>>,
 }
 
-impl Known {
+impl SchemaCache {
     pub fn new(documents: Arc<dyn Documents>) -> Self {
         let heads = Mutex::new(Cache::new(HEADS_BYTES));
         Self { documents, heads, validators: Mutex::new(Cache::new(VALIDATORS_BYTES)) }

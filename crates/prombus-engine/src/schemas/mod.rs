@@ -26,7 +26,7 @@ pub use violation::{Against, SchemaViolation, ViolatedPlace};
 
 use crate::bus::{Bus, BusError};
 use gate::Gate;
-use known::Known;
+use known::SchemaCache;
 use prombus_core::{
     Clock, Commit, ConfigChange, DocumentWrite, Documents, EventLog, NewTopics, ReadError, TopicName,
     TopicState,
@@ -115,7 +115,7 @@ pub struct Schemas {
     documents: Arc<dyn Documents>,
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
-    known: Arc<Known>,
+    known: Arc<SchemaCache>,
     raisers: Arc<Raisers>,
     violations: Arc<Violations>,
     new_topics: Arc<NewTopics>,
@@ -126,7 +126,7 @@ pub struct Schemas {
 pub struct Shared {
     pub(crate) log: Arc<dyn EventLog>,
     pub(crate) documents: Arc<dyn Documents>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<SchemaCache>,
     pub(crate) raisers: Arc<Raisers>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) violations: Arc<Violations>,
@@ -135,7 +135,7 @@ pub struct Shared {
 impl Shared {
     /// Of schemas that are stored here, for events of at most so many bytes.
     pub fn new(log: Arc<dyn EventLog>, documents: Arc<dyn Documents>, event_bytes: usize) -> Self {
-        let known = Arc::new(Known::new(documents.clone()));
+        let known = Arc::new(SchemaCache::new(documents.clone()));
         let raisers = Arc::new(Raisers::new(known.clone(), event_bytes));
         Self { log, documents, known, raisers, gate: Arc::default(), violations: Arc::default() }
     }

@@ -4,7 +4,7 @@
 //! on. It is all there or refused: nobody starts to read a topic of which some versions lead nowhere.
 
 use super::judge::{self, VERSION_HEADER};
-use super::known::Known;
+use super::known::SchemaCache;
 use super::stored::Head;
 use super::upcast::{Chain, Hop, UpcastError, with_field};
 use crate::cache::Cache;
@@ -43,7 +43,7 @@ pub(crate) struct RaiseTurn {
 
 /// What raises the events of all topics.
 pub(crate) struct Raisers {
-    known: Arc<Known>,
+    known: Arc<SchemaCache>,
     most_bytes: usize,
     /// Hops that are functions of this process, by topic and version.
     functions: Mutex<Functions>,
@@ -72,7 +72,7 @@ pub(crate) struct Raiser {
 
 impl Raisers {
     /// Events have at most so many bytes.
-    pub fn new(known: Arc<Known>, event_bytes: usize) -> Self {
+    pub fn new(known: Arc<SchemaCache>, event_bytes: usize) -> Self {
         let most_bytes = event_bytes.saturating_mul(GROWTH);
         Self { known, most_bytes, functions: Mutex::default(), made: Mutex::new(Cache::new(KEPT_BYTES)) }
     }

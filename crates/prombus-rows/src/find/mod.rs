@@ -16,12 +16,12 @@ mod tests;
 mod walk;
 
 use crate::rows::Rows;
-use prombus_core::{CollectionState, Find, Found, ReadError};
+use prombus_core::{CollectionState, Find, FoundDocuments, ReadError};
 
 /// Runs a query over the rows of a collection.
-pub fn find(rows: &dyn Rows, state: &CollectionState, request: &Find) -> Result<Found, ReadError> {
+pub fn find(rows: &dyn Rows, state: &CollectionState, request: &Find) -> Result<FoundDocuments, ReadError> {
     match query::Query::of(request) {
         Some(query) => run::run(rows, state, run::Asked { query: &query, page: request }),
-        None => Ok(Found::default()),
+        None => Ok(FoundDocuments::default()),
     }
 }

@@ -7,7 +7,7 @@ use super::seen::{Seen, Viewer};
 use super::walk::walk;
 use crate::documents::get;
 use crate::rows::Rows;
-use prombus_core::{CollectionState, Find, Found, ReadError};
+use prombus_core::{CollectionState, Find, FoundDocuments, ReadError};
 
 /// A query, and the page of it that is wanted.
 #[derive(Clone, Copy)]
@@ -17,7 +17,7 @@ pub struct Asked<'a> {
 }
 
 /// The requested page.
-pub fn run(rows: &dyn Rows, state: &CollectionState, asked: Asked<'_>) -> Result<Found, ReadError> {
+pub fn run(rows: &dyn Rows, state: &CollectionState, asked: Asked<'_>) -> Result<FoundDocuments, ReadError> {
     let plan = plan(state, asked.query);
     let viewer = Viewer::new(rows, state, &plan, asked.query);
     match plan.order {
@@ -27,8 +27,8 @@ pub fn run(rows: &dyn Rows, state: &CollectionState, asked: Asked<'_>) -> Result
 }
 
 /// The rows come in the requested order, so the walk ends with the page.
-fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, ReadError> {
-    let mut found = Found::default();
+fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<FoundDocuments, ReadError> {
+    let mut found = FoundDocuments::default();
     let (mut to_pass, mut bytes) = (page.offset, 0);
     for row in walk(viewer.rows, &plan.ranges, plan.order) {
         let seen = viewer.see(row?)?;
@@ -50,7 +50,7 @@ fn in_order(viewer: &Viewer<'_>, plan: &Plan<'_>, page: &Find) -> Result<Found, 
 }
 
 /// The rows come in another order, so all are scanned, and the first ones kept.
-fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Found, ReadError> {
+fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<FoundDocuments, ReadError> {
     let Find { offset, limit, max_bytes, sort_bytes, .. } = *asked.page;
     let end = offset.saturating_add(limit);
     let mut best = Best::new(end.saturating_add(1), Limits::of_bytes(sort_bytes));
@@ -70,7 +70,7 @@ fn sorted(viewer: &Viewer<'_>, plan: &Plan<'_>, asked: Asked<'_>) -> Result<Foun
         }
     }
     let keys = best.into_keys();
-    let (mut bytes, mut found) = (0, Found { documents: Vec::new(), more: keys.len() > end });
+    let (mut bytes, mut found) = (0, FoundDocuments { documents: Vec::new(), more: keys.len() > end });
     for key in keys.skip(offset).take(limit) {
         if bytes >= max_bytes {
             found.more = true;

@@ -318,7 +318,7 @@ fn asked() -> impl Strategy<Value = Asked> {
     })
 }
 
-fn keys(found: &Found) -> Vec<&str> {
+fn keys(found: &FoundDocuments) -> Vec<&str> {
     found.documents.iter().map(|document| document.key.as_str()).collect()
 }
 
@@ -436,7 +436,7 @@ fn a_value_that_is_too_long_is_looked_for_where_it_would_be() {
         let long = Said::Eq(Word::Value(Value::from("x".repeat(60_000))));
         let asked = ask(&[conditions, &[("text", long)]].concat(), &[]);
         rows.read.set(0);
-        assert_eq!(find(&rows, &state, &asked.find()).unwrap(), Found::default());
+        assert_eq!(find(&rows, &state, &asked.find()).unwrap(), FoundDocuments::default());
         assert!(rows.read.get() <= 1, "{} rows", rows.read.get());
     }
 }
@@ -555,7 +555,7 @@ fn conditions_that_no_document_meets_read_nothing() {
     ];
     for asked in nothing {
         let found = find(&rows, &state, &asked.find()).unwrap();
-        assert_eq!((found, rows.read.get()), (Found::default(), 0), "{asked:?}");
+        assert_eq!((found, rows.read.get()), (FoundDocuments::default(), 0), "{asked:?}");
     }
 }
 

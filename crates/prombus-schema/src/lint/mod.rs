@@ -121,7 +121,7 @@ pub struct Finding {
 
 /// Everything that is not in order, topic by topic.
 pub fn lint(listing: &Listing<'_>) -> Vec<Finding> {
-    let mut found = Found { folder: listing.folder, findings: Vec::new() };
+    let mut found = Findings { folder: listing.folder, findings: Vec::new() };
     let layout = Layout::of(listing.files);
     for path in &layout.strange {
         let message = "this is neither a version of a schema nor an upcaster: they are called <topic>/v1.json, \
@@ -151,12 +151,12 @@ pub fn lint(listing: &Listing<'_>) -> Vec<Finding> {
 }
 
 /// What was found so far.
-struct Found<'l> {
+struct Findings<'l> {
     folder: &'l str,
     findings: Vec<Finding>,
 }
 
-impl Found<'_> {
+impl Findings<'_> {
     fn add(&mut self, path: &str, line: usize, rule: Rule, message: String) {
         self.push(path, Finding { file: String::new(), line, rule, message, violation: None });
     }
@@ -181,7 +181,7 @@ struct TopicLint<'a, 'l> {
     listing: &'a Listing<'l>,
     topic: &'a str,
     files: &'a TopicFiles<'l>,
-    found: &'a mut Found<'l>,
+    found: &'a mut Findings<'l>,
 }
 
 impl<'l> TopicLint<'_, 'l> {

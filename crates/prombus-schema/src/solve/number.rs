@@ -13,7 +13,7 @@ use std::collections::HashSet;
 const TRIES: usize = 4_096;
 
 #[derive(Default)]
-struct Wanted {
+struct WantedNumber {
     least: Option<(Decimal, bool)>,
     most: Option<(Decimal, bool)>,
     steps: Vec<Decimal>,
@@ -21,7 +21,7 @@ struct Wanted {
     not: HashSet<Decimal>,
 }
 
-impl Wanted {
+impl WantedNumber {
     fn at_least(&mut self, bound: Decimal, exclusive: bool) {
         let tighter = self.least.as_ref().is_none_or(|(old, old_exclusive)| {
             bound > *old || (bound == *old && exclusive && !old_exclusive)
@@ -65,7 +65,7 @@ impl Wanted {
 
 impl Solver {
     pub(super) fn numbers(&mut self, cube: &Cube, count: usize) -> Found {
-        let mut wanted = Wanted::default();
+        let mut wanted = WantedNumber::default();
         for (atom, claim) in self.statements(cube) {
             let negative = claim.lit.negative();
             match atom {
@@ -95,7 +95,7 @@ impl Solver {
     }
 
     /// Multiples of one number, from the one that is nearest to zero outwards.
-    fn sparse(&mut self, wanted: &Wanted, count: usize) -> Found {
+    fn sparse(&mut self, wanted: &WantedNumber, count: usize) -> Found {
         let step = wanted.steps.iter().try_fold(Decimal::from(0), |all, step| {
             if all == Decimal::from(0) { Some(step.clone()) } else { all.common_multiple(step) }
         });
@@ -152,7 +152,7 @@ impl Solver {
 
 impl Solver {
     /// Numbers with a fraction, of which there are some in every interval.
-    fn dense(&mut self, wanted: &Wanted, count: usize) -> Found {
+    fn dense(&mut self, wanted: &WantedNumber, count: usize) -> Found {
         let bounds =
             (wanted.least.as_ref().map(|(bound, _)| bound), wanted.most.as_ref().map(|(bound, _)| bound));
         let (start, room) = match bounds {

@@ -2,7 +2,9 @@
 
 use crate::random;
 use fastrand::Rng;
-use prombus_schema::{Comparison, Compat, Policy, Schema, Verdict, Violation, Wanted, check, documents};
+use prombus_schema::{
+    Comparison, Compat, Policy, Schema, Verdict, Violation, WantedDocuments, check, documents,
+};
 use serde_json::Value;
 
 /// How many pairs are tried; `PROMBUS_SCHEMA_PAIRS` asks for more.
@@ -26,8 +28,8 @@ fn first_seed() -> u64 {
 
 /// Documents that a schema takes, as the policy reads it: some that the solver makes, and random ones.
 fn taken(rng: &mut Rng, schema: &Schema, policy: Policy) -> Vec<Value> {
-    let mut all = documents(schema, Wanted { count: 6, policy, rich: false });
-    all.extend(documents(schema, Wanted { count: 2, policy, rich: true }));
+    let mut all = documents(schema, WantedDocuments { count: 6, policy, rich: false });
+    all.extend(documents(schema, WantedDocuments { count: 2, policy, rich: true }));
     if policy == Policy::Strict {
         let random = (0..40).map(|_| random::value(rng, 3));
         all.extend(random.filter(|value| schema.validator().is_valid(value)));

@@ -15,7 +15,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::header;
 use axum::response::Response;
 use prombus_core::collection::{Condition, Operand, SortKey, Test};
-use prombus_core::{Document, FieldPath, Find, Found};
+use prombus_core::{Document, FieldPath, Find, FoundDocuments};
 
 /// How many documents a page has by default.
 const DEFAULT_LIMIT: u64 = 100;
@@ -71,7 +71,7 @@ struct Page {
 }
 
 impl Page {
-    fn new((offset, limit): (usize, usize), mut room: Reservation, found: Found) -> Self {
+    fn new((offset, limit): (usize, usize), mut room: Reservation, found: FoundDocuments) -> Self {
         let count = found.documents.len();
         room.resize(found.documents.iter().map(|document| document.body.len()).sum());
         let next = found.more.then(|| offset.saturating_add(count).to_string());
@@ -326,11 +326,11 @@ mod tests {
             let body = prombus_core::Json::from_value(&serde_json::json!({ "n": n }));
             Document::new(format!("k{n}"), 1, None, n, body)
         };
-        let found = Found { documents: vec![document(1), document(2)], more: true };
+        let found = FoundDocuments { documents: vec![document(1), document(2)], more: true };
         let text = text_of(Page::new((4, 2), Memory::new(0).charge(0), found)).await;
         let items = r#"{"_key":"k1","_ts":1,"n":1},{"_key":"k2","_ts":2,"n":2}"#;
         assert_eq!(text, format!(r#"{{"offset":4,"limit":2,"count":2,"items":[{items}],"next":6}}"#));
-        let none = text_of(Page::new((0, 100), Memory::new(0).charge(0), Found::default())).await;
+        let none = text_of(Page::new((0, 100), Memory::new(0).charge(0), FoundDocuments::default())).await;
         assert_eq!(none, r#"{"offset":0,"limit":100,"count":0,"items":[],"next":null}"#);
     }
 

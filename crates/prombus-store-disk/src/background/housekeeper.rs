@@ -11,7 +11,7 @@ use crate::index::sidecar::{self, PartFacts, Sidecar};
 use crate::journal::part::{Index, Part, index_path};
 use crate::shared::Shared;
 use crate::state::checkpoint::{self, Checkpoint};
-use crate::state::checkpoints::{Checkpoints, Known, Newest};
+use crate::state::checkpoints::{Checkpoints, KnownCheckpoint, Newest};
 use crate::state::rows::{self, Overlay, Rows, Table, Tables};
 use crate::state::view::View;
 use crate::write::writer::{self, Asked, Handover, Message};
@@ -254,7 +254,11 @@ impl Housekeeper {
         let checkpoint = Checkpoint { view, epoch, tables: numbers.clone(), with_documents: false };
         let file = checkpoint::write(disk, dir, &checkpoint)?;
         let Checkpoint { view, .. } = checkpoint;
-        self.kept.add(Known { pos: view.end, tables: numbers, has_names: !view.forgotten.is_empty() });
+        self.kept.add(KnownCheckpoint {
+            pos: view.end,
+            tables: numbers,
+            has_names: !view.forgotten.is_empty(),
+        });
         // Before anything goes that only earlier ones need: whoever holds a copy has this one from now on.
         let newest = Newest { pos: view.end, file, tables: tables.clone() };
         *self.shared.newest.lock() = Some(Arc::new(newest));

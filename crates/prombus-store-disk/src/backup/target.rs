@@ -52,7 +52,7 @@ pub enum BackupError {
 
 /// What is to be fetched of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedFile {
     /// The file.
     pub name: String,
     /// Its length.
@@ -61,7 +61,7 @@ pub struct Wanted {
     pub have: Option<(u64, Mark)>,
 }
 
-impl Wanted {
+impl WantedFile {
     /// How much there is to fetch.
     pub fn missing_bytes(&self) -> u64 {
         self.bytes - self.have.map_or(0, |(bytes, _)| bytes)
@@ -131,7 +131,7 @@ impl Target {
             // Nothing but a part of the journal grows, and only at its end.
             let grows = matches!(FileKind::of(name), Some(FileKind::Part(_)));
             let have = have.filter(|(bytes, _)| grows && *bytes < listed.bytes);
-            wanted.push(Wanted { name: name.clone(), bytes: listed.bytes, have });
+            wanted.push(WantedFile { name: name.clone(), bytes: listed.bytes, have });
             is_same = false;
         }
         Ok(Update { target: self, next, wanted, is_same })
@@ -181,19 +181,19 @@ fn check_is_ours(disk: &dyn Disk, dir: &Path) -> Result<(), BackupError> {
 pub struct Update {
     target: Target,
     next: Manifest,
-    wanted: Vec<Wanted>,
+    wanted: Vec<WantedFile>,
     /// Whether all of it is there already, and nothing else.
     is_same: bool,
 }
 
 impl Update {
     /// What is to be fetched.
-    pub fn wanted(&self) -> &[Wanted] {
+    pub fn wanted(&self) -> &[WantedFile] {
         &self.wanted
     }
 
     /// Begins to write a file.
-    pub fn receive(&self, wanted: Wanted) -> Result<Incoming, BackupError> {
+    pub fn receive(&self, wanted: WantedFile) -> Result<Incoming, BackupError> {
         let Target { disk, dir, .. } = &self.target;
         let path = dir.join(format!("{}.tmp", wanted.name));
         let file = disk.create(&path).map_err(at_file(&path))?;
@@ -212,7 +212,7 @@ impl Update {
     pub fn finish(self) -> Result<(), BackupError> {
         let Self { target: Target { disk, dir, now: _, _lock }, next, wanted, is_same } = self;
         let disk = &*disk;
-        for Wanted { name, .. } in wanted {
+        for WantedFile { name, .. } in wanted {
             let came = dir.join(name_in(next.generation, &name));
             if !next.is_listed(disk, &name, &came).map_err(at_file(&came))? {
                 return Err(BackupError::Missing(name));
@@ -237,7 +237,7 @@ pub struct Incoming {
     path: PathBuf,
     came: PathBuf,
     at: u64,
-    wanted: Wanted,
+    wanted: WantedFile,
 }
 
 impl Incoming {
@@ -265,7 +265,7 @@ impl Incoming {
 
     /// Keeps the file: it is durable, whole, and waits for the others.
     pub fn finish(self) -> Result<(), BackupError> {
-        let Wanted { name, bytes, .. } = self.wanted;
+        let WantedFile { name, bytes, .. } = self.wanted;
         if self.at != bytes {
             return Err(BackupError::Incomplete { name, bytes, got: self.at });
         }

@@ -76,11 +76,11 @@ fn is_same_spans(stored: &View, replayed: &View, counts_bytes: bool) -> bool {
         && stored.spans.iter().all(|(partition, span)| is_same(partition, span))
 }
 
-type Found = io::Result<(Bytes, Bytes)>;
+type FoundRow = io::Result<(Bytes, Bytes)>;
 
 fn is_same_rows(
-    mut found: impl Iterator<Item = Found>,
-    mut expected: impl Iterator<Item = Found>,
+    mut found: impl Iterator<Item = FoundRow>,
+    mut expected: impl Iterator<Item = FoundRow>,
 ) -> io::Result<bool> {
     loop {
         match (found.next().transpose()?, expected.next().transpose()?) {

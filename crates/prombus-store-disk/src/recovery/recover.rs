@@ -17,7 +17,7 @@ use crate::journal::position::Pos;
 use crate::journal::scan::{PartBytes, Tail, Witness};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint;
-use crate::state::checkpoints::{Checkpoints, Known};
+use crate::state::checkpoints::{Checkpoints, KnownCheckpoint};
 use crate::state::rows::{self, Overlay, Table, Tables, Target};
 use crate::state::view::View;
 use std::any::Any;
@@ -350,14 +350,14 @@ impl<'a> Recovery<'a> {
             all_known &= older.is_ok();
             let has_names = older.as_ref().map_or(true, |older| !older.view.forgotten.is_empty());
             let tables = older.map(|older| older.tables).unwrap_or_default();
-            kept.add(Known { pos, tables, has_names });
+            kept.add(KnownCheckpoint { pos, tables, has_names });
         }
         let (mut view, mut epoch) = (View::default(), 0);
         if let Some(pos) = newest {
             let newest = read(pos)?;
             let tables = open_tables(disk, dir, &newest.tables)?;
             let has_names = !newest.view.forgotten.is_empty();
-            kept.add(Known { pos, tables: newest.tables, has_names });
+            kept.add(KnownCheckpoint { pos, tables: newest.tables, has_names });
             (view, epoch) = (newest.view, newest.epoch);
             view.rows.replace_tables(Arc::new(tables));
         }

@@ -28,14 +28,14 @@ pub struct Newest {
 #[derive(Debug, Default)]
 pub struct Checkpoints {
     /// From the first to the last.
-    checkpoints: Vec<Known>,
+    checkpoints: Vec<KnownCheckpoint>,
     /// Tables that a checkpoint named that no longer exists.
     retired: BTreeSet<u64>,
 }
 
 /// What is known of a checkpoint.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownCheckpoint {
     /// Where it is.
     pub pos: Pos,
     /// The tables that it names.
@@ -46,7 +46,7 @@ pub struct Known {
 
 impl Checkpoints {
     /// Notes a checkpoint that is durable. One as of the same place was replaced by it.
-    pub fn add(&mut self, known: Known) {
+    pub fn add(&mut self, known: KnownCheckpoint) {
         if let Some(same) = self.checkpoints.iter().position(|other| other.pos == known.pos) {
             self.retired.extend(self.checkpoints.remove(same).tables);
         }

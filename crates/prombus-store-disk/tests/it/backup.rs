@@ -3,7 +3,7 @@
 
 use crate::support::*;
 use prombus_core::*;
-use prombus_store_disk::{BackupError, DiskOptions, DiskStore, OpenError, Target, Wanted};
+use prombus_store_disk::{BackupError, DiskOptions, DiskStore, OpenError, Target, WantedFile};
 use prombus_testkit::SimDisk;
 use prombus_testkit::sim_disk::Crash;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub async fn fetch(copy: &dyn HeldCopy, disk: &SimDisk) -> Result<u64, BackupErr
     let update = target.begin(copy.files())?;
     let mut fetched = 0;
     for wanted in update.wanted().to_vec() {
-        let Wanted { name, bytes, have } = wanted.clone();
+        let WantedFile { name, bytes, have } = wanted.clone();
         let is_same = match have {
             Some((bytes, mark)) => copy.mark(&name, bytes).await.unwrap() == mark,
             None => true,

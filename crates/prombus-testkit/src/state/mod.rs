@@ -29,8 +29,8 @@ use crate::build::json;
 use crate::subject::must;
 use prombus_core::collection::{CollectionConfig, Condition, Index, Operand, SortKey, Test};
 use prombus_core::{
-    CollectionState, Commit, CommitError, ConfigChange, DocumentWrite, FieldPath, Find, Found, Receipt,
-    Sequence, Watched, WriteOp,
+    CollectionState, Commit, CommitError, ConfigChange, DocumentWrite, FieldPath, Find, FoundDocuments,
+    Receipt, Sequence, Watched, WriteOp,
 };
 
 fn write(collection: &str, key: &str, op: WriteOp) -> DocumentWrite {
@@ -125,7 +125,7 @@ fn by(mut find: Find, path: &str) -> Find {
     find
 }
 
-async fn found(s: &Subject, find: Find) -> Found {
+async fn found(s: &Subject, find: Find) -> FoundDocuments {
     must(s.documents().find(find).await, "a collection can be searched")
 }
 

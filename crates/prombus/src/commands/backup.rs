@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use indicatif::ProgressBar;
 use prombus_client::{BackupAnswer, BackupFile, BackupPiece, Client, ClientError, ErrorCode};
 use prombus_core::CopyFile;
-use prombus_store_disk::{BackupError, Target, Update, Wanted};
+use prombus_store_disk::{BackupError, Target, Update, WantedFile};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn fetch(
 ) -> Result<(), Failure> {
     let files = backup.files.iter().map(listed).collect::<Result<Vec<_>, _>>()?;
     let update = target.begin(&files).map_err(failed)?;
-    let missing = update.wanted().iter().map(Wanted::missing_bytes).sum();
+    let missing = update.wanted().iter().map(WantedFile::missing_bytes).sum();
     let progress = progress::bar(missing, "bytes");
     for wanted in update.wanted().to_vec() {
         let transfer = Transfer { client, id: &backup.id, update: &update, progress: &progress };
@@ -115,8 +115,8 @@ struct Transfer<'a> {
 
 impl Transfer<'_> {
     /// Fetches what is missing of a file; how much that was.
-    async fn file(&self, wanted: Wanted) -> Result<u64, Failure> {
-        let Wanted { name, bytes, have } = wanted.clone();
+    async fn file(&self, wanted: WantedFile) -> Result<u64, Failure> {
+        let WantedFile { name, bytes, have } = wanted.clone();
         let (from, mark) = match have {
             Some((bytes, mark)) => (bytes, Some(mark.to_string())),
             None => (0, None),

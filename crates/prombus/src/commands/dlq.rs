@@ -116,7 +116,7 @@ pub fn run(hub: &HubArgs, args: DlqArgs) -> Result<(), Failure> {
 }
 
 /// Which dead letters of a topic to find.
-struct Wanted<'a> {
+struct LetterSearch<'a> {
     client: &'a Client,
     topic: &'a str,
     query: DeadLetterQuery,
@@ -125,14 +125,17 @@ struct Wanted<'a> {
 }
 
 /// The number found, and whether there may be more.
-struct Found {
+struct LettersWritten {
     letters: usize,
     more: bool,
 }
 
-impl Wanted<'_> {
+impl LetterSearch<'_> {
     /// Writes page after page, so that memory does not grow with their number.
-    async fn write(self, write: fn(&DeadLettersPage) -> Result<(), Failure>) -> Result<Found, Failure> {
+    async fn write(
+        self,
+        write: fn(&DeadLettersPage) -> Result<(), Failure>,
+    ) -> Result<LettersWritten, Failure> {
         let Self { client, topic, query, most } = self;
         let mut letters = 0;
         let mut next: Option<String> = None;
@@ -151,15 +154,15 @@ impl Wanted<'_> {
                 break;
             }
         }
-        Ok(Found { letters, more: next.is_some() })
+        Ok(LettersWritten { letters, more: next.is_some() })
     }
 }
 
 async fn list(client: &Client, topic: &str, selection: Selection) -> Result<(), Failure> {
     let Selection { group, projection, filter, limit } = selection;
     let query = DeadLetterQuery { group, projection, filter };
-    let wanted = Wanted { client, topic, query, most: limit.unwrap_or(usize::MAX) };
-    let Found { letters, more } = wanted.write(write_letters).await?;
+    let wanted = LetterSearch { client, topic, query, most: limit.unwrap_or(usize::MAX) };
+    let LettersWritten { letters, more } = wanted.write(write_letters).await?;
     let more = if more { ", and there may be more" } else { "" };
     say!("{} of {topic}{more}", output::counted(letters as u64, "dead letter"));
     Ok(())
@@ -237,7 +240,7 @@ fn write_letters(page: &DeadLettersPage) -> Result<(), Failure> {
 async fn show(client: &Client, topic: &str, id: Uuid) -> Result<(), Failure> {
     let filter = Some(format!("event.id == \"{id}\" || event.payload.original.id == \"{id}\""));
     let query = DeadLetterQuery { filter, ..DeadLetterQuery::default() };
-    let found = Wanted { client, topic, query, most: usize::MAX }.write(write_whole).await?;
+    let found = LetterSearch { client, topic, query, most: usize::MAX }.write(write_whole).await?;
     if found.letters == 0 {
         let message =
             format!("topic {topic} has no dead letter {id}, and none about an event {id} (not_found)");

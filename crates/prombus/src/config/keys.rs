@@ -19,7 +19,7 @@ pub fn check(text: &str, file: &DeTable<'_>) -> Result<(), Problem> {
     let sections = names(&ConfigFile::default());
     for (section, value) in file {
         let name = section.get_ref().as_ref();
-        let known = Known { path: "", names: &sections, text };
+        let known = KnownKeys { path: "", names: &sections, text };
         known.check(name, section.span().start)?;
         if let (DeValue::Array(tables), "projection") = (value.get_ref(), name) {
             tables.iter().try_for_each(|table| check_projection(text, table.get_ref()))?;
@@ -100,7 +100,7 @@ fn check_topics(text: &str, topics: &DeTable<'_>) -> Result<(), Problem> {
         let name = topic.get_ref().as_ref();
         let DeValue::Table(table) = value.get_ref() else {
             // Anything but a table can only be the switch.
-            Known { path: "topics", names: &["auto_create".to_owned()], text }
+            KnownKeys { path: "topics", names: &["auto_create".to_owned()], text }
                 .check(name, topic.span().start)?;
             continue;
         };
@@ -182,17 +182,17 @@ struct Section<'a> {
 }
 
 fn check_table(text: &str, place: Section<'_>, table: &DeTable<'_>) -> Result<(), Problem> {
-    let known = Known { path: place.path, names: place.names, text };
+    let known = KnownKeys { path: place.path, names: place.names, text };
     table.iter().try_for_each(|(key, _)| known.check(key.get_ref(), key.span().start))
 }
 
-struct Known<'a> {
+struct KnownKeys<'a> {
     path: &'a str,
     names: &'a [String],
     text: &'a str,
 }
 
-impl Known<'_> {
+impl KnownKeys<'_> {
     fn check(&self, name: &str, at: usize) -> Result<(), Problem> {
         if self.names.iter().any(|known| known == name) {
             return Ok(());

@@ -105,7 +105,7 @@ pub type Documents = BTreeMap<String, Document>;
 
 /// Everything that is there.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct FoundState {
     /// The events that everything counts, in the order of partitions and offsets.
     pub events: Vec<Event>,
     /// Their dead letters.
@@ -155,18 +155,18 @@ struct Page {
 }
 
 /// Reads everything. Nobody may write meanwhile.
-pub async fn read(api: &Api) -> Result<Found, String> {
+pub async fn read(api: &Api) -> Result<FoundState, String> {
     let letters = lines::<Line<LetterPayload>>(api, &format!("dlq.{IN}")).await?;
     let letter =
         |line: Line<LetterPayload>| Letter { of: line.payload.group, event: line.payload.original.id };
-    let mut found = Found {
+    let mut found = FoundState {
         events: lines(api, IN).await?,
         letters: letters.into_iter().map(letter).collect(),
         latest_feed: lines(api, LATEST_FEED).await?,
         done_feed: lines(api, DONE_FEED).await?,
         out: told(api, OUT).await?,
         singles: told(api, SINGLES).await?,
-        ..Found::default()
+        ..FoundState::default()
     };
     let text = api.get("/v1/collections", "application/json").await?;
     let listed: Collections = serde_json::from_slice(&text).map_err(|error| error.to_string())?;

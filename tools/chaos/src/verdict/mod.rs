@@ -1,7 +1,7 @@
 //! Compares answers with what is stored.
 
 use super::draft::Draft;
-use super::evidence::{Evidence, Found, Mark, mark};
+use super::evidence::{Evidence, FoundEvent, Mark, mark};
 use super::request::{Form, Outcome, Position, Request, Sent};
 use prombus_client::Published;
 use std::collections::HashMap;
@@ -82,7 +82,8 @@ fn placed(
         let same = published.duplicate && Position::of(published) == known;
         return if same { Ok(()) } else { Err("it repeats an event and was not recognised".to_owned()) };
     }
-    let Some(Found { place, id, ts }) = evidence.found.get(&mark(&request.topic.name, &draft.payload)) else {
+    let Some(FoundEvent { place, id, ts }) = evidence.found.get(&mark(&request.topic.name, &draft.payload))
+    else {
         return Err("an answered event is gone".to_owned());
     };
     if (Position::of(published), &published.id, published.ts) != (*place, &id.to_string(), *ts) {

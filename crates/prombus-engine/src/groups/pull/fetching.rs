@@ -4,7 +4,7 @@ use super::super::GroupError;
 use super::super::group::Group;
 use super::super::partition_queue::Want;
 use super::super::state::{GroupFilter, PartitionWant, Take};
-use super::{Found, MAX_BATCH_BYTES};
+use super::{MAX_BATCH_BYTES, ReadAheadGuard};
 use crate::filter;
 use crate::schemas::raise::Raiser;
 use prombus_core::{Event, Offset, Partition, ReadError, ReadRequest};
@@ -29,7 +29,7 @@ impl Group {
         self: &Arc<Self>,
         take: &Take,
         cold: bool,
-        noted: &mut Found<'_>,
+        noted: &mut ReadAheadGuard<'_>,
     ) -> Result<bool, GroupError> {
         if cold && !self.locked().has_cold() {
             return Ok(false);

@@ -189,7 +189,7 @@ impl Documents for SlowStore {
         self.inner.scan(request).await
     }
 
-    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+    async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
         self.inner.find(request).await
     }
 

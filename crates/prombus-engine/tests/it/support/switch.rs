@@ -320,7 +320,7 @@ impl Documents for Switch {
         self.store()?.documents.scan(request).await
     }
 
-    async fn find(&self, request: Find) -> Result<Found, ReadError> {
+    async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
         self.store()?.documents.find(request).await
     }
 

@@ -3,13 +3,13 @@
 use super::ledger::{Commit, Fate, Ledger};
 use super::setup::PROJECTIONS;
 use super::single::commit_id;
-use super::truth::{Change, Document, Documents, Event, Found, Letter, Payload, kept};
+use super::truth::{Change, Document, Documents, Event, FoundState, Letter, Payload, kept};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
 use uuid::Uuid;
 
 /// Refuses what cannot be, and says why.
-pub fn judge(found: &Found, ledger: &Ledger) -> Result<(), String> {
+pub fn judge(found: &FoundState, ledger: &Ledger) -> Result<(), String> {
     publishes(found, ledger)?;
     letters(found)?;
     counts(found)?;
@@ -42,7 +42,7 @@ fn same_list<T: Ord + Debug>(what: &str, mut is: Vec<T>, mut should: Vec<T>) -> 
 }
 
 /// What was answered is in the topic, and everything is there once.
-fn publishes(found: &Found, ledger: &Ledger) -> Result<(), String> {
+fn publishes(found: &FoundState, ledger: &Ledger) -> Result<(), String> {
     let mut there = BTreeSet::new();
     for Event { payload: Payload { p, n, .. }, partition, offset, .. } in &found.events {
         if !ledger.published.contains_key(&(p.clone(), *n)) {
@@ -57,7 +57,7 @@ fn publishes(found: &Found, ledger: &Ledger) -> Result<(), String> {
 }
 
 /// Each projection has one dead letter for each event that it cannot take.
-fn letters(found: &Found) -> Result<(), String> {
+fn letters(found: &FoundState) -> Result<(), String> {
     let bad = found.events.iter().filter(|event| !is_good(event));
     let letters = bad.flat_map(|event| PROJECTIONS.map(|of| Letter { of: of.to_owned(), event: event.id }));
     same_list("the list of dead letters", found.letters.clone(), letters.collect())
@@ -81,12 +81,12 @@ fn numbers(documents: &Documents, fields: &[&str]) -> Numbers {
     documents.iter().map(|(key, document)| (key.clone(), of(document))).collect()
 }
 
-fn collection<'a>(found: &'a Found, name: &str) -> Result<&'a Documents, String> {
+fn collection<'a>(found: &'a FoundState, name: &str) -> Result<&'a Documents, String> {
     found.collections.get(name).ok_or_else(|| format!("collection {name} is gone"))
 }
 
 /// Counts and sums are those of the events.
-fn counts(found: &Found) -> Result<(), String> {
+fn counts(found: &FoundState) -> Result<(), String> {
     let (mut by_key, mut by_partition, mut pairs) = (Numbers::new(), Numbers::new(), Numbers::new());
     for event in found.events.iter().filter(is_good) {
         let value = event.payload.v.unwrap_or_default();
@@ -108,7 +108,7 @@ fn counts(found: &Found) -> Result<(), String> {
 }
 
 /// What is there of each value came last in the one order of all partitions.
-fn recent(found: &Found) -> Result<(), String> {
+fn recent(found: &FoundState) -> Result<(), String> {
     let mut events: Vec<&Event> = found.events.iter().filter(is_good).collect();
     events.sort_by_key(|event| (event.ts, event.partition, event.offset));
     let mut should: BTreeMap<String, (i64, &Payload)> = BTreeMap::new();
@@ -130,7 +130,7 @@ fn recent(found: &Found) -> Result<(), String> {
 type Step = (Uuid, Option<i64>);
 
 /// The greatest version of each key is there, and each change was told once.
-fn latest(found: &Found) -> Result<(), String> {
+fn latest(found: &FoundState) -> Result<(), String> {
     let mut documents: BTreeMap<&str, &Event> = BTreeMap::new();
     let mut changes: HashMap<&str, Vec<Step>> = HashMap::new();
     for event in found.events.iter().filter(is_good) {
@@ -187,7 +187,7 @@ fn steps_by_key(feed: &[Change]) -> Result<HashMap<&str, Vec<Step>>, String> {
 }
 
 /// Every event was counted by one commit of a consumer, and told of once.
-fn consumed(found: &Found) -> Result<(), String> {
+fn consumed(found: &FoundState) -> Result<(), String> {
     let mut by_key = Numbers::new();
     for event in &found.events {
         by_key.entry(event.key.clone()).or_insert_with(|| vec![0])[0] += 1;
@@ -219,7 +219,7 @@ fn consumed(found: &Found) -> Result<(), String> {
 }
 
 /// A commit happened as a whole where that was answered, and not at all where it was refused.
-fn commits(found: &Found, ledger: &Ledger) -> Result<(), String> {
+fn commits(found: &FoundState, ledger: &Ledger) -> Result<(), String> {
     let mut by_commit: BTreeMap<&str, BTreeSet<Uuid>> = BTreeMap::new();
     for told in &found.out {
         by_commit.entry(&told.by).or_default().extend(told.of);
@@ -243,7 +243,7 @@ fn commits(found: &Found, ledger: &Ledger) -> Result<(), String> {
 }
 
 /// Each commit with an id of its own happened once.
-fn singles(found: &Found, ledger: &Ledger) -> Result<(), String> {
+fn singles(found: &FoundState, ledger: &Ledger) -> Result<(), String> {
     let all = ledger.singles.iter().flat_map(|(writer, done)| (0..*done).map(|n| commit_id(writer, n)));
     let all: Vec<String> = all.collect();
     let told = found.singles.iter().map(|told| told.by.clone()).collect();

@@ -60,7 +60,7 @@ fn commit(takes: &[u128], fate: Fate) -> Commit {
     Commit { takes: takes.iter().copied().map(id).collect(), fate }
 }
 
-fn right() -> (Found, Ledger) {
+fn right() -> (FoundState, Ledger) {
     let kept = |n: usize| Value::Object(kept(&event(n).payload));
     let collections = [
         (
@@ -92,7 +92,7 @@ fn right() -> (Found, Ledger) {
         versions.map(move |version| change(key, None, Some((version, json!({"n": version})))))
     };
     let letter = |of: &str| Letter { of: of.to_owned(), event: id(3) };
-    let found = Found {
+    let found = FoundState {
         events: (0..EVENTS.len()).map(event).collect(),
         letters: vec![letter("latest"), letter("counting")],
         collections: collections.map(|(name, documents)| (name.to_owned(), documents)).into(),
@@ -120,13 +120,13 @@ fn right() -> (Found, Ledger) {
 }
 
 /// What is said of the right history after a change.
-fn after(change: impl FnOnce(&mut Found, &mut Ledger)) -> Result<(), String> {
+fn after(change: impl FnOnce(&mut FoundState, &mut Ledger)) -> Result<(), String> {
     let (mut found, mut ledger) = right();
     change(&mut found, &mut ledger);
     judge(&found, &ledger)
 }
 
-fn field(found: &mut Found, (collection, key): (&str, &str), name: &str, value: i64) {
+fn field(found: &mut FoundState, (collection, key): (&str, &str), name: &str, value: i64) {
     let document = found.collections.get_mut(collection).and_then(|of| of.get_mut(key)).unwrap();
     document.fields.insert(name.to_owned(), json!(value));
 }
@@ -134,7 +134,7 @@ fn field(found: &mut Found, (collection, key): (&str, &str), name: &str, value: 
 #[test]
 fn what_is_right_is_taken() {
     after(|_, _| ()).unwrap();
-    judge(&Found { collections: empty(), ..Found::default() }, &Ledger::default()).unwrap();
+    judge(&FoundState { collections: empty(), ..FoundState::default() }, &Ledger::default()).unwrap();
 }
 
 fn empty() -> BTreeMap<String, Documents> {
@@ -182,10 +182,10 @@ fn what_came_last_goes_by_time_and_then_by_partition() {
         for n in [4, 5] {
             let document = json!({"seen": 2, "n": n, "rev": n, "p": "p"});
             let recent = documents([("v1", None, document)]);
-            let found = Found {
+            let found = FoundState {
                 events: vec![of(0, times.0), of(1, times.1)],
                 collections: [("recent".to_owned(), recent)].into(),
-                ..Found::default()
+                ..FoundState::default()
             };
             assert_eq!(super::recent(&found).is_ok(), n == last, "{times:?}");
         }
@@ -208,7 +208,7 @@ fn documents_that_are_missing_or_too_many_are_refused() {
 
 #[test]
 fn a_changelog_that_is_not_the_last_version_is_refused() {
-    let latest = |found: &mut Found, key: &str, n: usize, version| {
+    let latest = |found: &mut FoundState, key: &str, n: usize, version| {
         let fields = Value::Object(kept(&event(n).payload));
         found.collections.get_mut("latest").unwrap().extend(documents([(key, Some(version), fields)]));
     };

@@ -63,7 +63,7 @@ enum Fate {
 }
 
 #[derive(Debug)]
-struct Known {
+struct EventRecord {
     /// At least and at most so many failures are counted.
     failures: (u32, u32),
     fate: Fate,
@@ -83,7 +83,7 @@ struct Checker<'a> {
     given_up: &'a BTreeMap<EventPosition, GivenUp>,
     before: &'a [Vec<u64>],
     answers: HashMap<usize, (&'a Option<Vec<bool>>, u64)>,
-    events: BTreeMap<EventPosition, Known>,
+    events: BTreeMap<EventPosition, EventRecord>,
     leases: HashMap<LeaseToken, Lease>,
     /// The latest load of the group.
     load: usize,
@@ -117,7 +117,7 @@ pub fn check(outcome: &Outcome) -> Result<(), Broken> {
 
 impl<'a> Checker<'a> {
     fn new(outcome: &'a Outcome, plan: &'a GroupPlan, history: &'a [Stamped]) -> Self {
-        let known = |place: EventPosition| Known {
+        let known = |place: EventPosition| EventRecord {
             failures: (0, 0),
             fate: Fate::Open,
             last: None,
@@ -207,7 +207,7 @@ impl<'a> Checker<'a> {
         self.given_up.get(&place).is_some_and(|given_up| given_up.began <= at)
     }
 
-    fn may_be_dead(&self, event: &Known, at: Duration) -> bool {
+    fn may_be_dead(&self, event: &EventRecord, at: Duration) -> bool {
         let held = event.last.and_then(|(token, _)| self.leases.get(&token)).filter(|l| l.end == End::Held);
         let expired = held.is_some_and(|lease| lease.deadline <= at);
         let failures = event.failures.1 + u32::from(expired);
@@ -330,7 +330,7 @@ impl<'a> Checker<'a> {
         }
         let in_partition = self.events.keys().filter(|other| other.0 == place.0 && other.1 <= place.1);
         // The window is about memory: what was said moves it, before that is durable.
-        let moves = |event: &Known| event.fate != Fate::Open || self.may_be_dead(event, entry.at);
+        let moves = |event: &EventRecord| event.fate != Fate::Open || self.may_be_dead(event, entry.at);
         let is_open =
             |other: &EventPosition| !moves(&self.events[other]) && !self.may_be_gone(*other, entry.at);
         let oldest = in_partition.copied().find(is_open);
@@ -418,7 +418,7 @@ impl<'a> Checker<'a> {
         Ok(())
     }
 
-    fn check_end(&self, place: EventPosition, event: &Known, at: Duration) -> Verdict {
+    fn check_end(&self, place: EventPosition, event: &EventRecord, at: Duration) -> Verdict {
         match (event.letters.as_slice(), event.fate) {
             ([], _) if self.given_up.contains_key(&place) => Ok(()),
             ([], Fate::Open) if event.doomed => broken(place, "has no dead letter"),
