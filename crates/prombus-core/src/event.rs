@@ -1,5 +1,6 @@
 //! Events: as a producer brings them, and as they are once committed.
 
+use crate::commit::Appended;
 use crate::json::{self, Json};
 use crate::position::{Offset, Partition};
 use crate::topic::TopicName;
@@ -53,6 +54,24 @@ impl NewEvent {
             + optional(&self.headers)
             + optional(&self.caused_by)
             + optional(&self.tags)
+    }
+
+    /// The event as it is in its topic.
+    pub fn appended(&self, topic: &TopicName, at: Appended, recorded_ts: u64) -> Event {
+        Event {
+            id: at.id,
+            ts: at.ts,
+            recorded_ts,
+            topic: topic.clone(),
+            key: self.key.clone(),
+            partition: at.partition,
+            offset: at.offset,
+            sid: self.sid.clone(),
+            headers: self.headers.clone(),
+            payload: self.payload.clone(),
+            caused_by: self.caused_by.clone(),
+            tags: self.tags.clone(),
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub use ports::{
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 pub use receipt::KeptReceipt;
-pub use rules::{Remembered, publish_digest};
+pub use rules::{KnownEvent, Remembered, publish_digest};
 pub use ticket::{EventLogExt, Ticket};
 pub use topic::{
     Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,

@@ -4,9 +4,9 @@
 use crate::collection::{CollectionConfig, CollectionState, Owner};
 use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes, SeenTopic};
 use crate::error::CommitError;
-use crate::event::NewEvent;
+use crate::event::{Event, NewEvent};
 use crate::ports::{Bounds, Cursor};
-use crate::position::Offset;
+use crate::position::{Offset, Partition};
 use crate::topic::{TopicConfig, TopicName, TopicState};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -109,6 +109,37 @@ pub fn publish_digest(key: Option<&[u8]>, payload: &[u8]) -> u128 {
     hash.update(key.unwrap_or_default());
     hash.update(payload);
     hash.digest128()
+}
+
+/// What is kept of an event so that its id is recognised when it comes again, also once the event is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownEvent {
+    /// Where it is, or was.
+    pub first: Appended,
+    /// When it was recorded.
+    pub recorded_ts: u64,
+    /// See [`publish_digest`].
+    pub digest: u128,
+}
+
+impl KnownEvent {
+    /// What is kept of this event.
+    pub fn of(event: &Event) -> Self {
+        let Event { id, partition, offset, ts, recorded_ts, .. } = *event;
+        let digest = publish_digest(event.key.as_deref().map(str::as_bytes), event.payload.as_bytes());
+        Self { first: Appended { id, partition, offset, ts, duplicate: true }, recorded_ts, digest }
+    }
+
+    /// Its partition and offset.
+    pub fn at(&self) -> (Partition, Offset) {
+        (self.first.partition, self.first.offset)
+    }
+
+    /// What a publish of `new` is compared with.
+    pub fn remembered(self, new: &NewEvent) -> Remembered {
+        let Self { first, recorded_ts, digest } = self;
+        Remembered { first, recorded_ts, is_repeated: digest == new.digest() }
+    }
 }
 
 impl Remembered {

@@ -7,7 +7,7 @@
 //! Nothing here waits. A store whose reads do, because they go over a network, first reads everything that the commit
 //! names, and then stages it on what it has read.
 
-use crate::collection::{CollectionState, Drafted, Drafts, Written};
+use crate::collection::{Base, Before, CollectionConfig, CollectionState, Drafted, Drafts, Written};
 use crate::commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Loss, Receipt, ResultBytes,
 };
@@ -27,8 +27,12 @@ use uuid::Uuid;
 pub trait Staging {
     /// Where a document lies.
     type Row;
-    /// What the events of one commit share, and where they are.
-    type Appending<'a>;
+    /// What the events of one commit share, and where they are. It is extended with where those are that came again.
+    type Appending<'a>: Extend<Appended>;
+    /// What was there before the documents that a commit writes.
+    type Before<'a>: Before<Row = Self::Row>
+    where
+        Self: 'a;
 
     /// The topic of that name.
     fn topic(&self, name: &TopicName) -> Option<&TopicState>;
@@ -89,8 +93,7 @@ pub trait Staging {
     /// Puts a collection that was called `from` in place of the one that has its new name, if there is one.
     fn rename_collection(&mut self, from: &Arc<str>, renamed: CollectionState) -> Result<(), CommitError>;
 
-    /// Appends events one by one with [`append`], to topics that [`make_missing`] makes if they do not exist. Says where
-    /// they are, and how durable their topics want them.
+    /// Appends events, most often with [`append_each`]. Says where they are, and how durable their topics want them.
     fn append_all(
         &mut self,
         appends: &[Append],
@@ -126,13 +129,8 @@ pub trait Staging {
         to: &mut Self::Appending<'_>,
     ) -> Result<(), CommitError>;
 
-    /// Has `drafts` take a write, in a collection that is made if it does not exist. Gives the version of the document.
-    fn draft(
-        &mut self,
-        written: Written<'_>,
-        drafts: &mut Drafts<Self::Row>,
-        bytes: &mut ResultBytes,
-    ) -> Result<u64, CommitError>;
+    /// What was there before the documents that this commit writes.
+    fn documents_before(&self) -> Self::Before<'_>;
 
     /// Keeps what all writes to one document have made of it; `write` is the last of them.
     fn put_document(&mut self, write: &DocumentWrite, drafted: Drafted<Self::Row>)
@@ -225,6 +223,32 @@ fn append_copies(
         copies.push(copy.append(first, appended, partitions));
     }
     Ok(to.append_all(&copies, commit)?.1)
+}
+
+/// Appends events one by one, to topics that are made if they do not exist. Says how durable their topics want them.
+pub fn append_each<S: Staging>(
+    stage: &mut S,
+    appends: &[Append],
+    commit: &Commit,
+    to: &mut S::Appending<'_>,
+) -> Result<Durability, CommitError> {
+    let mut durability = Durability::Interval;
+    // That of the event before, mostly.
+    let mut known: Option<TopicState> = None;
+    for (index, append) in appends.iter().enumerate() {
+        let topic = match known.take().filter(|topic| topic.name == append.topic) {
+            Some(topic) => topic,
+            None => {
+                make_missing(stage, &append.topic, commit)?;
+                existing(stage, &append.topic)?.clone()
+            }
+        };
+        let first = self::append(stage, &AppendOne { index, append, topic: &topic }, to)?;
+        to.extend(first);
+        durability = durability.max(topic.config.durability);
+        known = Some(topic);
+    }
+    Ok(durability)
 }
 
 /// Appends an event: it has a partition, then it may repeat an id, and only one that does not is held to what it expects.
@@ -338,12 +362,12 @@ fn write_documents<S: Staging>(
     let mut drafts = Drafts::default();
     if looks_first(&commit.documents) {
         for index in 0..commit.documents.len() {
-            to.draft(Written { commit, index, receipt }, &mut drafts, bytes)?;
+            draft(to, Written { commit, index, receipt }, &mut drafts, bytes)?;
         }
     }
     drafts.begin_writing();
     for index in 0..commit.documents.len() {
-        let version = to.draft(Written { commit, index, receipt }, &mut drafts, bytes)?;
+        let version = draft(to, Written { commit, index, receipt }, &mut drafts, bytes)?;
         receipt.versions.push(version);
     }
     let (drafted, told) = drafts.finish();
@@ -352,6 +376,24 @@ fn write_documents<S: Staging>(
     }
     let told = commit.telling(told, |name| to.topic(name).is_some())?;
     to.append_all(&told, commit).map(drop)
+}
+
+/// Has `drafts` take a write, in a collection that is made if it does not exist. Gives the version of the document.
+fn draft<S: Staging>(
+    to: &mut S,
+    written: Written<'_>,
+    drafts: &mut Drafts<S::Row>,
+    bytes: &mut ResultBytes,
+) -> Result<u64, CommitError> {
+    let DocumentWrite { collection: name, owner, .. } = &written.commit.documents[written.index];
+    if to.collection(name).is_none() {
+        to.check_new_collection(name, written.commit.limits)?;
+        let config = CollectionConfig::owned_by(owner);
+        to.put_collection(CollectionState::new(name.clone(), to.next_collection(), config))?;
+    }
+    let missing = || CommitError::CollectionNotFound(name.to_string());
+    let state = to.collection(name).ok_or_else(missing)?;
+    drafts.take(Base { before: &to.documents_before(), state, bytes }, written)
 }
 
 /// Whether all writes are looked at before the first is made: where others than the last may have work done in vain.

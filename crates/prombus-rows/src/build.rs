@@ -4,7 +4,7 @@
 //! what its documents contain at that moment: rows that already exist are the same.
 
 use crate::change::RowChange;
-use crate::documents::documents;
+use crate::documents::{RowsBefore, documents};
 use crate::indexer::{Indexer, Keys};
 use crate::rows::{self, Rows, index_prefix};
 use bytes::Bytes;
@@ -193,7 +193,7 @@ impl<'a> Adding<'a> {
         let Some(values) = rows::unique_values(state, self.index, document) else { return Ok(None) };
         match self.holders.insert(values.clone(), document.key.clone()) {
             Some(other) => Ok(Some(other)),
-            None => rows.holder(values, &|other| other != document.key),
+            None => RowsBefore(rows).holder(values, &|other| other != document.key),
         }
     }
 }

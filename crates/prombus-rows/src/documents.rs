@@ -13,11 +13,15 @@ pub struct DocumentRow {
     row: Option<Bytes>,
 }
 
-impl Before for dyn Rows + '_ {
+/// What was there before a commit, in rows.
+#[derive(Debug)]
+pub struct RowsBefore<R>(pub R);
+
+impl<R: Rows> Before for RowsBefore<R> {
     type Row = DocumentRow;
 
     fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<DocumentRow>, ReadError> {
-        look_up(self, state, key)
+        look_up(&self.0, state, key)
     }
 
     fn unique_values(
@@ -31,7 +35,7 @@ impl Before for dyn Rows + '_ {
 
     fn holder(&self, values: Bytes, counts: &dyn Fn(&str) -> bool) -> Result<Option<String>, ReadError> {
         let values_end = values.len();
-        for row in self.range(rows::prefixed(values.into()), false) {
+        for row in self.0.range(rows::prefixed(values.into()), false) {
             let (row, _) = row?;
             let key = rows::key_of_index_row(&row, values_end).unwrap_or_default();
             if counts(key) {
@@ -69,10 +73,7 @@ pub fn replace(
     new: Option<&Document>,
 ) -> Option<DocumentChange> {
     let Slot { place: DocumentRow { key, row }, document, row_bytes } = old;
-    let size = |document: Option<&Document>| document.map_or(0, |d| (d.key.len() + d.body.len()) as u64);
-    state.bytes = (state.bytes + size(new)).saturating_sub(size(document.as_ref()));
-    state.documents =
-        (state.documents + u64::from(new.is_some())).saturating_sub(u64::from(document.is_some()));
+    state.count_change(document.as_ref(), new);
     let (new, indexes) = (new.map(rows::row_of_document), state.indexes.clone());
     let change = DocumentChange { key, old: row, new, indexes, row_bytes };
     (change.old.is_some() || change.new.is_some()).then_some(change)

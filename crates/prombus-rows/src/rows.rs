@@ -25,6 +25,16 @@ pub trait Rows {
     fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_>;
 }
 
+impl<R: Rows + ?Sized> Rows for &R {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
+        (**self).get(key)
+    }
+
+    fn range(&self, range: RowRange, reverse: bool) -> RowsIter<'_> {
+        (**self).range(range, reverse)
+    }
+}
+
 /// Rows, one by one.
 pub type RowsIter<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes), ReadError>> + 'a>;
 

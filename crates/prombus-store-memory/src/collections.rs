@@ -1,11 +1,9 @@
 //! The collections of the memory store, and what a commit makes of them.
 
 use bytes::Bytes;
-use prombus_core::collection::{Base, Drafted, Drafts, IndexState, Written};
-use prombus_core::{
-    CollectionConfig, CollectionState, CommitError, CommitLimits, DocumentWrite, ReadError, ResultBytes,
-};
-use prombus_rows::{DocumentRow, IndexStep, RowRange, Rows, RowsIter, StepLimits};
+use prombus_core::collection::{Drafted, IndexState};
+use prombus_core::{CollectionState, CommitError, CommitLimits, DocumentWrite, ReadError};
+use prombus_rows::{DocumentRow, IndexStep, RowRange, Rows, RowsBefore, RowsIter, StepLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -60,7 +58,7 @@ pub struct Staged {
 }
 
 /// The rows as they would be.
-struct Over<'a>(&'a Collections, &'a BTreeMap<Bytes, Option<Bytes>>);
+pub struct Over<'a>(&'a Collections, &'a BTreeMap<Bytes, Option<Bytes>>);
 
 impl Rows for Over<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, ReadError> {
@@ -153,26 +151,9 @@ impl Staged {
         Ok(after)
     }
 
-    /// Drafts a write of the commit. Gives the version of its document.
-    pub fn draft(
-        &mut self,
-        old: &Collections,
-        written: Written<'_>,
-        (drafts, bytes): (&mut Drafts<DocumentRow>, &mut ResultBytes),
-    ) -> Result<u64, CommitError> {
-        let write = &written.commit.documents[written.index];
-        let state = match self.state(old, &write.collection).cloned() {
-            Some(state) => state,
-            None => {
-                self.check_new(old, &write.collection, written.commit.limits)?;
-                let config = CollectionConfig::owned_by(&write.owner);
-                let state = CollectionState::new(write.collection.clone(), self.next_number, config);
-                self.put(old, state.clone())?;
-                state
-            }
-        };
-        let before: &dyn Rows = &Over(old, &self.rows);
-        drafts.take(Base { before, state: &state, bytes }, written)
+    /// The rows as they are before the documents of the commit.
+    pub fn before<'a>(&'a self, old: &'a Collections) -> RowsBefore<Over<'a>> {
+        RowsBefore(Over(old, &self.rows))
     }
 
     /// Puts what all writes to a document have made of it into the rows.

@@ -1,16 +1,16 @@
 //! A commit that was checked and not yet applied: the state as it would be, laid over the state as it is.
 
-use crate::collections::{self, Collections};
-use crate::state::{At, KnownEvent, State, Topic};
+use crate::collections::{self, Over};
+use crate::state::{At, State, Topic};
 use bytestring::ByteString;
-use prombus_core::collection::{Drafted, Drafts, Written};
+use prombus_core::collection::Drafted;
 use prombus_core::staging::{self, AppendOne, Staging};
 use prombus_core::{
     Append, Appended, Bounds, CollectionState, Commit, CommitError, CommitLimits, Cursor, CursorKey,
-    DocumentWrite, Durability, Event, Loss, Offset, Offsets, Partition, Placer, Remembered, ResultBytes,
+    DocumentWrite, Durability, Event, KnownEvent, Loss, Offset, Offsets, Partition, Placer, Remembered,
     TopicName, TopicNumber, TopicRef, TopicState,
 };
-use prombus_rows::DocumentRow;
+use prombus_rows::{DocumentRow, RowsBefore};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -95,7 +95,11 @@ impl<'a> Stage<'a> {
 
 impl Staging for Stage<'_> {
     type Row = DocumentRow;
-    type Appending<'a> = Vec<Appended>;
+    type Appending<'b> = Vec<Appended>;
+    type Before<'b>
+        = RowsBefore<Over<'b>>
+    where
+        Self: 'b;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         match self.changes.topics.get(name) {
@@ -217,15 +221,8 @@ impl Staging for Stage<'_> {
         appends: &[Append],
         commit: &Commit,
     ) -> Result<(Vec<Appended>, Durability), CommitError> {
-        let (mut all, mut durability) = (Vec::with_capacity(appends.len()), Durability::Interval);
-        for (index, append) in appends.iter().enumerate() {
-            staging::make_missing(self, &append.topic, commit)?;
-            let missing = || CommitError::TopicNotFound(append.topic.clone());
-            let topic = &self.topic(&append.topic).ok_or_else(missing)?.clone();
-            let first = staging::append(self, &AppendOne { index, append, topic }, &mut all)?;
-            all.extend(first);
-            durability = durability.max(topic.config.durability);
-        }
+        let mut all = Vec::with_capacity(appends.len());
+        let durability = staging::append_each(self, appends, commit, &mut all)?;
         Ok((all, durability))
     }
 
@@ -275,40 +272,23 @@ impl Staging for Stage<'_> {
         let offset = *next;
         *next = offset.plus(1);
         let recorded_ts = self.state.last_recorded_ts;
-        let new = one.append.event.clone();
-        let event = Event {
-            id: new.id.unwrap_or_else(|| self.state.ids.next(recorded_ts)),
-            ts: new.ts.unwrap_or(self.now_ms),
-            recorded_ts,
-            topic: topic.name.clone(),
-            key: new.key,
-            partition,
-            offset,
-            sid: new.sid,
-            headers: new.headers,
-            payload: new.payload,
-            caused_by: new.caused_by,
-            tags: new.tags,
-        }
-        .detached();
+        let new = &one.append.event;
+        let id = new.id.unwrap_or_else(|| self.state.ids.next(recorded_ts));
+        let ts = new.ts.unwrap_or(self.now_ms);
+        let appended = Appended { id, partition, offset, ts, duplicate: false };
+        let event = new.appended(&topic.name, appended, recorded_ts).detached();
         let at = self.changes.events.len();
         self.ids.insert((topic.number, event.id), at);
         if let Some(key) = &event.key {
             self.keys.insert((topic.number, key.clone()), at);
         }
-        to.push(Appended { id: event.id, partition, offset, ts: event.ts, duplicate: false });
+        to.push(appended);
         self.changes.events.push(event);
         Ok(())
     }
 
-    fn draft(
-        &mut self,
-        written: Written<'_>,
-        drafts: &mut Drafts<DocumentRow>,
-        bytes: &mut ResultBytes,
-    ) -> Result<u64, CommitError> {
-        let old: &Collections = &self.state.collections;
-        self.changes.collections.draft(old, written, (drafts, bytes))
+    fn documents_before(&self) -> RowsBefore<Over<'_>> {
+        self.changes.collections.before(&self.state.collections)
     }
 
     fn put_document(

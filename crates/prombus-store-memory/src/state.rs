@@ -6,9 +6,8 @@ use bytestring::ByteString;
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::staging;
 use prombus_core::{
-    Appended, Bounds, Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Kept, Loss, NewEvent, Offset,
-    Partition, Placer, Receipt, Remembered, Sequence, TopicName, TopicRef, TopicState, Touched,
-    publish_digest,
+    Bounds, Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Kept, KnownEvent, Loss, Offset,
+    Partition, Placer, Receipt, Sequence, TopicName, TopicRef, TopicState, Touched,
 };
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -62,32 +61,6 @@ impl Log {
         }
         self.bytes = self.bytes.saturating_sub(loss.bytes);
         self.horizon_ts = self.horizon_ts.max(loss.horizon_ts.unwrap_or(0));
-    }
-}
-
-/// What is remembered of an event, whether it is kept or not.
-#[derive(Debug, Clone, Copy)]
-pub struct KnownEvent {
-    first: Appended,
-    recorded_ts: u64,
-    digest: u128,
-}
-
-impl KnownEvent {
-    pub fn of(event: &Event) -> Self {
-        let Event { id, partition, offset, ts, recorded_ts, .. } = *event;
-        let digest = publish_digest(event.key.as_deref().map(str::as_bytes), event.payload.as_bytes());
-        Self { first: Appended { id, partition, offset, ts, duplicate: true }, recorded_ts, digest }
-    }
-
-    pub fn at(&self) -> At {
-        (self.first.partition, self.first.offset)
-    }
-
-    /// What a publish of `new` is compared with.
-    pub fn remembered(self, new: &NewEvent) -> Remembered {
-        let Self { first, recorded_ts, digest } = self;
-        Remembered { first, recorded_ts, is_repeated: digest == new.digest() }
     }
 }
 

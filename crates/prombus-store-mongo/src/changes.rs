@@ -1,12 +1,13 @@
 //! What commits that were staged change.
 
-use crate::event_doc::{NewEvent, Published};
+use crate::event_doc::NewEvent;
 use crate::event_id::At;
 use crate::facts::{CursorId, Facts};
 use crate::head::{Catalog, CollectionHead, Head, Part};
 use bytes::Bytes;
 use prombus_core::{
-    CollectionState, Cursor, CursorKey, Document, Offset, Offsets, Partition, TopicName, TopicState, Touched,
+    CollectionState, Cursor, CursorKey, Document, KnownEvent, Offset, Offsets, Partition, TopicName,
+    TopicState, Touched,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,9 +24,9 @@ pub struct Changes {
     pub dropped_topics: Vec<u32>,
     pub given_up: Vec<GivenUp>,
     pub events: Vec<NewEvent>,
-    pub ids: HashMap<(u32, Uuid), Published>,
+    pub ids: HashMap<(u32, Uuid), KnownEvent>,
     /// What is remembered of events that are deleted.
-    pub remembered: HashMap<(u32, Uuid), Published>,
+    pub remembered: HashMap<(u32, Uuid), KnownEvent>,
     pub keys: HashMap<(u32, String), Uuid>,
     pub cursors: BTreeMap<CursorId, (CursorKey, Option<Cursor>)>,
     pub collections: BTreeMap<Arc<str>, Option<CollectionState>>,

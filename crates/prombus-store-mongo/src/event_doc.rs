@@ -7,7 +7,7 @@ use mongodb::bson::raw::{CStr, RawBsonRef, cstr};
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::bson::{RawBinaryRef, RawBson};
-use prombus_core::{Appended, Event, Json, Offset, Partition, Remembered, TopicName};
+use prombus_core::{Appended, Event, Json, KnownEvent, Offset, Partition, TopicName};
 use uuid::Uuid;
 
 /// An event on its way into the database.
@@ -21,35 +21,13 @@ pub struct NewEvent {
     pub is_own_id: bool,
     /// The greatest `ts` of its partition up to it.
     pub max_ts: u64,
-    /// What tells it from another one under its id.
-    pub digest: u128,
-}
-
-/// What is remembered of an event, whether it is kept or not.
-#[derive(Debug, Clone, Copy)]
-pub struct Published {
-    pub first: Appended,
-    pub recorded_ts: u64,
-    pub digest: u128,
-}
-
-impl Published {
-    /// What a publish with this digest is compared with.
-    pub fn remembered(self, digest: u128) -> Remembered {
-        let Self { first, recorded_ts, digest: mine } = self;
-        Remembered { first, recorded_ts, is_repeated: mine == digest }
-    }
+    /// What its id is recognised by.
+    pub known: KnownEvent,
 }
 
 impl NewEvent {
     pub fn at(&self) -> At {
         (self.event.partition, self.event.offset)
-    }
-
-    pub fn published(&self) -> Published {
-        let Event { id, partition, offset, ts, recorded_ts, .. } = self.event;
-        let first = Appended { id, partition, offset, ts, duplicate: true };
-        Published { first, recorded_ts, digest: self.digest }
     }
 
     /// The document.
@@ -79,7 +57,7 @@ impl NewEvent {
         }
         to.append(cstr!("exact"), RawBson::Document(exact));
         to.append(cstr!("max_ts"), self.max_ts as i64);
-        to.append(cstr!("digest"), binary(BinarySubtype::Generic, &self.digest.to_le_bytes()));
+        to.append(cstr!("digest"), binary(BinarySubtype::Generic, &self.known.digest.to_le_bytes()));
         if self.is_own_id {
             to.append(cstr!("own_id"), true);
         }
@@ -166,17 +144,17 @@ pub fn place(document: &RawDocument) -> Option<(u32, At)> {
 }
 
 /// What is remembered of the event of a document.
-pub fn published(document: &RawDocument) -> Option<Published> {
+pub fn published(document: &RawDocument) -> Option<KnownEvent> {
     let (_, (partition, offset)) = place(document)?;
     read_published(document, (partition, offset))
 }
 
-fn read_published(document: &RawDocument, (partition, offset): At) -> Option<Published> {
+fn read_published(document: &RawDocument, (partition, offset): At) -> Option<KnownEvent> {
     let id = Uuid::from_slice(document.get_binary("id").ok()?.bytes).ok()?;
     let ts = document.get_i64("ts").ok()? as u64;
     let digest = u128::from_le_bytes(document.get_binary("digest").ok()?.bytes.try_into().ok()?);
     let first = Appended { id, partition, offset, ts, duplicate: true };
-    Some(Published { first, recorded_ts: document.get_i64("recorded_ts").ok()? as u64, digest })
+    Some(KnownEvent { first, recorded_ts: document.get_i64("recorded_ts").ok()? as u64, digest })
 }
 
 /// The key under which an id is remembered once its event is gone.
@@ -186,7 +164,7 @@ pub fn gone_key(topic: u32, id: Uuid) -> mongodb::bson::Bson {
 }
 
 /// What is remembered of an event that is gone.
-pub fn gone(published: &Published) -> Document {
+pub fn gone(published: &KnownEvent) -> Document {
     let Appended { id, partition, offset, ts, .. } = published.first;
     let digest = published.digest.to_le_bytes().to_vec();
     doc! {
@@ -200,7 +178,7 @@ pub fn gone(published: &Published) -> Document {
 }
 
 /// What [`gone`] wrote.
-pub fn read_gone(document: &RawDocument) -> Option<Published> {
+pub fn read_gone(document: &RawDocument) -> Option<KnownEvent> {
     let partition = Partition(u32::try_from(document.get_i64("partition").ok()?).ok()?);
     read_published(document, (partition, Offset(document.get_i64("offset").ok()? as u64)))
 }

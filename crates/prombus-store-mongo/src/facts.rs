@@ -6,12 +6,11 @@
 //! Heads and the catalog may be known from before the transaction. That is safe for what the transaction writes, because
 //! it only matches them as they were; where anything else rests on them, [`Facts::forget_cached`] has them read again.
 
-use crate::event_doc::Published;
 use crate::event_id::At;
 use crate::head::{Catalog, CollectionHead, Head};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prombus_core::{Cursor, CursorKey, Document, Partition, TopicName};
+use prombus_core::{Cursor, CursorKey, Document, KnownEvent, Partition, TopicName};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -78,11 +77,11 @@ pub struct Facts {
     pub all_cursors: Option<Vec<(CursorId, CursorKey)>>,
     pub cursors: HashMap<CursorId, Option<Cursor>>,
     pub documents: HashMap<u32, HashMap<String, Option<Document>>>,
-    pub ids: HashMap<(u32, Uuid), Option<Published>>,
+    pub ids: HashMap<(u32, Uuid), Option<KnownEvent>>,
     pub latest: HashMap<(TopicName, String), Latest>,
     pub holders: HashMap<Bytes, Vec<String>>,
     pub step: Option<Vec<Document>>,
-    pub published: HashMap<(u32, Partition), HashMap<u64, Option<Published>>>,
+    pub published: HashMap<(u32, Partition), HashMap<u64, Option<KnownEvent>>>,
     /// Whether some of this is from before the transaction.
     is_cached: bool,
     /// Behind a lock, because it is noted by whoever only looks.
@@ -156,7 +155,7 @@ impl Facts {
         self.need(known, || Need::Document(collection, key.to_owned()))?.as_ref()
     }
 
-    pub fn published(&self, topic: u32, id: Uuid) -> Option<Published> {
+    pub fn published(&self, topic: u32, id: Uuid) -> Option<KnownEvent> {
         *self.need(self.ids.get(&(topic, id)), || Need::Id(topic, id))?
     }
 
@@ -181,7 +180,7 @@ impl Facts {
     }
 
     /// What events are to be remembered by that are given up, of those that are there.
-    pub fn given_up(&self, topic: u32, partition: Partition, offsets: &[u64]) -> Vec<Published> {
+    pub fn given_up(&self, topic: u32, partition: Partition, offsets: &[u64]) -> Vec<KnownEvent> {
         let known = self.published.get(&(topic, partition));
         let look = |offset: &u64| known.and_then(|known| known.get(offset));
         let missing: Vec<u64> = offsets.iter().filter(|offset| look(offset).is_none()).copied().collect();

@@ -1,7 +1,7 @@
 //! Reading what commits ask for, in their transaction.
 
 use crate::document_doc::{self, VALUES, row_path, row_text};
-use crate::event_doc::{self, Published};
+use crate::event_doc;
 use crate::event_id::{self, At};
 use crate::facts::{CursorId, Facts, Need};
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, Document as BsonDocument, RawDocumentBuf, doc};
 use mongodb::{ClientSession, Collection};
-use prombus_core::{Cursor, CursorKey, Epoch, Offset, Partition, TopicName};
+use prombus_core::{Cursor, CursorKey, Epoch, KnownEvent, Offset, Partition, TopicName};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -190,10 +190,10 @@ impl Loader<'_> {
     /// Looks ids up where hubs put those that they make, among those that producers made, and among those of events that
     /// are gone. Of several events, it is the one that was recorded last that counts.
     async fn ids(&mut self, facts: &mut Facts, ids: Vec<(u32, Uuid)>) -> Result<(), Failure> {
-        let mut found: HashMap<(u32, Uuid), Published> = HashMap::new();
-        let mut keep = |topic: u32, one: Published| {
+        let mut found: HashMap<(u32, Uuid), KnownEvent> = HashMap::new();
+        let mut keep = |topic: u32, one: KnownEvent| {
             let known = found.entry((topic, one.first.id)).or_insert(one);
-            let age = |one: &Published| (one.recorded_ts, one.first.partition, one.first.offset);
+            let age = |one: &KnownEvent| (one.recorded_ts, one.first.partition, one.first.offset);
             if age(known) < age(&one) {
                 *known = one;
             }
@@ -228,7 +228,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    async fn published(&mut self, filter: BsonDocument) -> Result<Vec<Published>, Failure> {
+    async fn published(&mut self, filter: BsonDocument) -> Result<Vec<KnownEvent>, Failure> {
         let what = (filter, event_doc::published_fields());
         self.find_raw(self.names.events(), what, event_doc::published).await
     }
@@ -238,7 +238,7 @@ impl Loader<'_> {
         topic: u32,
         partition: Partition,
         offsets: &[u64],
-    ) -> Result<Vec<Published>, Failure> {
+    ) -> Result<Vec<KnownEvent>, Failure> {
         let mut found = Vec::new();
         for some in offsets.chunks(KEYS_AT_ONCE) {
             let keys = some.iter().map(|offset| event_id::key(topic, (partition, Offset(*offset))));

@@ -6,12 +6,12 @@ use crate::event_id::made_id;
 use crate::facts::{CursorId, Facts};
 use crate::head::{Catalog, Head, Part};
 use crate::stage_documents::Standing;
-use prombus_core::collection::{Base, Drafted, Drafts, Written};
+use prombus_core::collection::Drafted;
 use prombus_core::staging::{self, AppendOne, Staging};
 use prombus_core::{
-    Append, Appended, Bounds, CollectionConfig, CollectionState, Commit, CommitError, CommitLimits, Cursor,
-    CursorKey, DocumentWrite, Durability, Event, Loss, Offset, Offsets, Partition, Placer, Remembered,
-    ResultBytes, TopicName, TopicNumber, TopicRef, TopicState,
+    Append, Appended, Bounds, CollectionState, Commit, CommitError, CommitLimits, Cursor, CursorKey,
+    DocumentWrite, Durability, KnownEvent, Loss, Offset, Offsets, Partition, Placer, Remembered, TopicName,
+    TopicNumber, TopicRef, TopicState,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -73,6 +73,10 @@ impl<'a> Stage<'a> {
 impl Staging for Stage<'_> {
     type Row = ();
     type Appending<'b> = Vec<Appended>;
+    type Before<'b>
+        = Standing<'b>
+    where
+        Self: 'b;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         match self.changes.topics.get(name).or_else(|| self.before.topics.get(name)) {
@@ -266,15 +270,8 @@ impl Staging for Stage<'_> {
         appends: &[Append],
         commit: &Commit,
     ) -> Result<(Vec<Appended>, Durability), CommitError> {
-        let (mut all, mut durability) = (Vec::with_capacity(appends.len()), Durability::Interval);
-        for (index, append) in appends.iter().enumerate() {
-            staging::make_missing(self, &append.topic, commit)?;
-            let missing = || CommitError::TopicNotFound(append.topic.clone());
-            let topic = &self.topic(&append.topic).ok_or_else(missing)?.clone();
-            let first = staging::append(self, &AppendOne { index, append, topic }, &mut all)?;
-            all.extend(first);
-            durability = durability.max(topic.config.durability);
-        }
+        let mut all = Vec::with_capacity(appends.len());
+        let durability = staging::append_each(self, appends, commit, &mut all)?;
         Ok((all, durability))
     }
 
@@ -296,7 +293,7 @@ impl Staging for Stage<'_> {
         let at = (topic.number.0, id);
         let staged = self.changes.ids.get(&at).or_else(|| self.before.ids.get(&at)).copied();
         let first = staged.or_else(|| self.old(topic).and_then(|_| self.facts.published(topic.number.0, id)));
-        Ok(first.map(|first| first.remembered(new.digest())))
+        Ok(first.map(|first| first.remembered(new)))
     }
 
     fn latest_id(
@@ -325,20 +322,9 @@ impl Staging for Stage<'_> {
         let offset = Offset(part.next);
         let recorded_ts = part.recorded_ts.max(self.now_ms);
         let made = || made_id(recorded_ts, topic.number.0, (partition, offset), self.salt);
-        let event = Event {
-            id: new.id.unwrap_or_else(made),
-            ts: new.ts.unwrap_or(self.now_ms),
-            recorded_ts,
-            topic: topic.name.clone(),
-            key: new.key.clone(),
-            partition,
-            offset,
-            sid: new.sid.clone(),
-            headers: new.headers.clone(),
-            payload: new.payload.clone(),
-            caused_by: new.caused_by.clone(),
-            tags: new.tags.clone(),
-        };
+        let (id, ts) = (new.id.unwrap_or_else(made), new.ts.unwrap_or(self.now_ms));
+        let appended = Appended { id, partition, offset, ts, duplicate: false };
+        let event = new.appended(&topic.name, appended, recorded_ts);
         part.next += 1;
         part.recorded_ts = recorded_ts;
         part.max_ts = part.max_ts.max(event.ts);
@@ -347,50 +333,28 @@ impl Staging for Stage<'_> {
         if let Some(key) = &event.key {
             self.changes.keys.insert((topic.number.0, key.to_string()), event.id);
         }
-        to.push(Appended { id: event.id, partition, offset, ts: event.ts, duplicate: false });
+        to.push(appended);
         let event = NewEvent {
             topic: topic.number.0,
             is_own_id: new.id.is_some(),
             max_ts: part.max_ts,
-            digest: new.digest(),
+            known: KnownEvent::of(&event),
             event,
         };
-        self.changes.ids.insert((event.topic, event.event.id), event.published());
+        self.changes.ids.insert((event.topic, event.event.id), event.known);
         self.changes.touched.appended_to(&topic.name);
         self.changes.events.push(event);
         Ok(())
     }
 
-    fn draft(
-        &mut self,
-        written: Written<'_>,
-        drafts: &mut Drafts<()>,
-        bytes: &mut ResultBytes,
-    ) -> Result<u64, CommitError> {
-        let write = &written.commit.documents[written.index];
-        let state = match self.collection(&write.collection).cloned() {
-            Some(state) => state,
-            None => {
-                self.check_new_collection(&write.collection, written.commit.limits)?;
-                let config = CollectionConfig::owned_by(&write.owner);
-                let state = CollectionState::new(write.collection.clone(), self.next_collection(), config);
-                self.put_collection(state.clone())?;
-                state
-            }
-        };
-        let before = &Standing { facts: self.facts, before: self.before };
-        drafts.take(Base { before, state: &state, bytes }, written)
+    fn documents_before(&self) -> Standing<'_> {
+        Standing { facts: self.facts, before: self.before }
     }
 
     fn put_document(&mut self, write: &DocumentWrite, drafted: Drafted<()>) -> Result<(), CommitError> {
         let Some(mut state) = self.collection(&write.collection).cloned() else { return Ok(()) };
         let (old, new) = (drafted.slot.document, drafted.document);
-        let size = |document: &Option<prombus_core::Document>| {
-            document.as_ref().map_or(0, |document| document.size() as u64)
-        };
-        state.bytes = (state.bytes + size(&new)).saturating_sub(size(&old));
-        let count = |document: &Option<_>| u64::from(document.is_some());
-        state.documents = (state.documents + count(&new)).saturating_sub(count(&old));
+        state.count_change(old.as_ref(), new.as_ref());
         if old.is_some() || new.is_some() {
             if let Some(new) = &new {
                 for values in Standing::held(&state, new) {

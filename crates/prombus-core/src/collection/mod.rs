@@ -17,6 +17,7 @@ pub use find::{BadFind, Condition, Find, FoundDocuments, MAX_SORTED, Operand, So
 pub use length::{MAX_INDEX_VALUE_BYTES, RowBytes, TooLong, check_length, row_bytes};
 pub use write::{Written, not_unique};
 
+use crate::document::Document;
 use crate::topic::TopicName;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -218,6 +219,14 @@ impl CollectionState {
             state.progress = progress;
         }
         Self { indexes: indexes.into(), ..self.clone() }
+    }
+
+    /// Counts `new` in the place of `old`.
+    pub fn count_change(&mut self, old: Option<&Document>, new: Option<&Document>) {
+        let bytes = |document: Option<&Document>| document.map_or(0, |document| document.size() as u64);
+        let count = |document: Option<&Document>| u64::from(document.is_some());
+        self.bytes = (self.bytes + bytes(new)).saturating_sub(bytes(old));
+        self.documents = (self.documents + count(new)).saturating_sub(count(old));
     }
 
     /// Which of its indexes is being made; the first of several.

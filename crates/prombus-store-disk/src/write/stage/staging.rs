@@ -7,16 +7,17 @@ use crate::journal::batch::MAX_BATCH;
 use crate::journal::part::Index;
 use crate::journal::position::PartitionRef;
 use crate::journal::record::{self, EventHead, TooLong};
+use crate::state::rows::Rows;
 use crate::state::view::{Change, Span, View};
 use parking_lot::RwLockWriteGuard;
-use prombus_core::collection::{Base, Drafted, Drafts, Written};
+use prombus_core::collection::Drafted;
 use prombus_core::staging::{self, AppendOne, Staging};
 use prombus_core::{
     Append, Appended, Bounds, CollectionState, Commit, CommitError, CommitLimits, Cursor, CursorKey,
-    DocumentWrite, Durability, Loss, Offset, Offsets, Partition, Placer, Remembered, ResultBytes, TopicName,
-    TopicNumber, TopicRef, TopicState,
+    DocumentWrite, Durability, Loss, Offset, Offsets, Partition, Placer, Remembered, TopicName, TopicNumber,
+    TopicRef, TopicState,
 };
-use prombus_rows::{DocumentRow, Rows};
+use prombus_rows::{DocumentRow, RowsBefore};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,6 +47,12 @@ impl Appending<'_> {
         span.next += 1;
         span.bytes += size as u64;
         span.next - 1
+    }
+}
+
+impl Extend<Appended> for Appending<'_> {
+    fn extend<I: IntoIterator<Item = Appended>>(&mut self, more: I) {
+        self.appended.extend(more);
     }
 }
 
@@ -101,6 +108,7 @@ impl Stage {
 impl Staging for Stage {
     type Row = DocumentRow;
     type Appending<'a> = Appending<'a>;
+    type Before<'a> = RowsBefore<&'a Rows>;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         self.view.topics.get(name).map(|topic| &**topic)
@@ -227,7 +235,7 @@ impl Staging for Stage {
             let missing = || CommitError::TopicNotFound(append.topic.clone());
             let topic = known.as_deref().ok_or_else(missing)?;
             let first = staging::append(self, &AppendOne { index, append, topic }, &mut appending)?;
-            appending.appended.extend(first);
+            appending.extend(first);
             durability = durability.max(topic.config.durability);
         }
         for (partition, span) in appending.spans {
@@ -333,24 +341,8 @@ impl Staging for Stage {
         Ok(())
     }
 
-    fn draft(
-        &mut self,
-        written: Written<'_>,
-        drafts: &mut Drafts<DocumentRow>,
-        bytes: &mut ResultBytes,
-    ) -> Result<u64, CommitError> {
-        let write = &written.commit.documents[written.index];
-        let is_new = !self.view.collections.contains_key(&write.collection);
-        if is_new {
-            self.check_new_collection(&write.collection, written.commit.limits)?;
-        }
-        let state = self.view.collection(&write.collection, &write.owner);
-        if is_new {
-            // Here, so that it has the same number when this is applied again.
-            self.log(&Change::Collection((*state).clone()))?;
-        }
-        let before: &dyn Rows = &self.view.rows;
-        drafts.take(Base { before, state: &state, bytes }, written)
+    fn documents_before(&self) -> RowsBefore<&Rows> {
+        RowsBefore(&self.view.rows)
     }
 
     fn put_document(
