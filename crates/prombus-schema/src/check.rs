@@ -210,9 +210,13 @@ impl Hunt<'_, '_> {
     fn go(&mut self, target: Lit) {
         let whole = |lit| Part { lit, path: String::new() };
         let said: HashSet<Lit> = self.conjuncts(whole(self.source.lit)).iter().map(|part| part.lit).collect();
-        let mut open = VecDeque::from(self.parts(&whole(target)));
-        // What the source says in the same words needs no proof.
+        let mut open = self.conjuncts(whole(target));
+        // What the source says in the same words needs no proof, however hard its parts would be to prove.
         open.retain(|part| !said.contains(&part.lit));
+        let mut open = match open.as_slice() {
+            [only] => VecDeque::from(self.parts(&only.clone())),
+            _ => VecDeque::from(open),
+        };
         let mut solved = 0;
         while let Some(part) = open.pop_front() {
             if self.refuted.len() >= VIOLATIONS_LIMIT || (solved >= PARTS_LIMIT && !self.refuted.is_empty()) {
