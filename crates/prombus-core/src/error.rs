@@ -181,7 +181,7 @@ pub enum CommitError {
     #[error("the store has no room left; once there is some, the same commit can be made")]
     NoRoom,
     /// Others change the same things at the same time. Nothing happened: try again.
-    #[error("others change the same things at the same time; try again")]
+    #[error("too many conflicting commits; try again")]
     Busy,
     /// The store takes no commits now, and has not taken this one.
     #[error("the store takes no commits: {0}")]

@@ -145,7 +145,7 @@ async fn beat(hub: Arc<Hub>) {
             return;
         }
         if let Err(error) = hub.act(Act::Come).await {
-            tracing::warn!(%error, "the database does not hear that this hub is alive");
+            tracing::warn!(%error, "failed to send a heartbeat to the database; will retry");
         }
     }
 }
@@ -207,7 +207,7 @@ impl Hub {
                 failure => return Err(HomesError::Unavailable(format!("{failure:?}"))),
             }
         }
-        Err(HomesError::Unavailable("others are always first".into()))
+        Err(HomesError::Unavailable("too many conflicts with other hubs".into()))
     }
 
     async fn attempt(&self, session: &mut ClientSession, act: &Act<'_>) -> Result<Acted, Trouble> {

@@ -26,7 +26,7 @@ pub async fn sweep(shared: Arc<Shared>) {
     let sweeper = Sweeper { names: shared.names.clone(), clock: shared.clock.clone() };
     loop {
         if let Err(error) = sweeper.sweep().await {
-            tracing::warn!(%error, "what was given up cannot be deleted now");
+            tracing::warn!(%error, "failed to delete removed data; will retry");
             // There is nothing that would tell when it can be done.
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -57,7 +57,7 @@ pub async fn keep_collections(shared: Arc<Shared>, jobs: mpsc::Sender<Job>) {
             Ok(true) => drop(tokio::time::timeout(LOOK, shared.has_index.notified()).await),
             Ok(false) => return,
             Err(error) => {
-                tracing::warn!(%error, "indexes and views of collections cannot be made now");
+                tracing::warn!(%error, "failed to create indexes and views of collections; will retry");
                 // There is nothing that would tell when it can be done.
                 tokio::time::sleep(PAUSE).await;
             }

@@ -86,7 +86,7 @@ macro_rules! topic_options {
             compaction: bool = false, "true|false";
             /// Minimum time to keep an event that a later one of its key has superseded
             min_compaction_lag_ms: u64 = 0, "MS";
-            /// How long to keep a tombstone: an event with the payload null, which ends its key
+            /// How long to keep a tombstone: an event with the payload null, which deletes its key
             tombstone_retention_ms: u64 = 86_400_000, "MS";
             /// How long producers' ids are remembered for deduplication
             dedupe_window_ms: u64 = 86_400_000, "MS";

@@ -303,7 +303,7 @@ impl<'l> TopicLint<'_, 'l> {
         let is_stuck = |number: &u32| number < latest && !upcasters.contains_key(number);
         for (number, file) in versions.iter().filter(|(number, _)| is_stuck(number)) {
             let message = format!(
-                "events of version {number} cannot be raised to version {latest}: upcasters/{number}.json is missing \
+                "events of version {number} cannot be upgraded to version {latest}: upcasters/{number}.json is missing \
                  (its ops may be empty)"
             );
             self.found.add(&file.path, 1, Rule::Upcaster, message);

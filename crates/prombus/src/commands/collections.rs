@@ -61,7 +61,7 @@ struct Change {
     /// Index on these comma-separated fields; may be repeated; the given indexes replace the existing ones
     #[arg(long = "index", value_name = "FIELDS", value_parser = parse_fields)]
     indexes: Vec<Fields>,
-    /// Unique index on these comma-separated fields; the same applies
+    /// Unique index on these comma-separated fields; otherwise like --index
     #[arg(long = "unique-index", value_name = "FIELDS", value_parser = parse_fields)]
     unique_indexes: Vec<Fields>,
     /// Remove all indexes

@@ -13,7 +13,7 @@ Examples:
   prombus commit move.json
   echo '{\"writes\":[{\"collection\":\"orders\",\"key\":\"o-17\",\"set\":{\"state\":\"paid\"},\"if_version\":0}]}' | prombus commit -
 
-The file, of which either everything is committed or nothing:
+The file, which is committed as a whole or not at all:
   {\"commit_id\"?, \"ack\": [lease], \"publish\": [{\"topic\", \"payload\", ...}],
    \"writes\": [{\"collection\", \"key\", \"set\"|\"merge\"|\"inc\"|\"delete\", \"if_version\"?}]}";
 

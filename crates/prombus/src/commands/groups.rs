@@ -109,7 +109,7 @@ struct Which {
 /// Where a group is to go.
 #[derive(Debug, Args)]
 struct ResetTarget {
-    /// Where the group goes; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
+    /// New position; TIME is epoch milliseconds, RFC 3339, a date (midnight UTC), or relative to now (-15m, -2d)
     #[arg(long, visible_alias = "from", value_name = start::WORDS, value_parser = start::parse, allow_hyphen_values = true)]
     to: PositionArg,
     #[command(flatten)]

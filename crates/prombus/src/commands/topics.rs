@@ -81,7 +81,7 @@ enum TopicsCommand {
     /// are not affected.
     #[command(after_help = "Example:\n  prombus topics forget process.state web1:stt:4242")]
     Forget {
-        /// Topic whose key is forgotten
+        /// Topic of the key
         topic: String,
         /// Key to forget
         key: String,

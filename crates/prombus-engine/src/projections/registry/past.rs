@@ -15,7 +15,7 @@ impl Projections {
     ) -> Result<(Arc<Plan>, TopicName), ProjectionError> {
         let reason = match self.filler_of(collection).await? {
             Some((Projector::Plan(plan), _)) if plan.normalize => format!(
-                "collection {collection} is filled from events that are raised to the latest version of their schema, and which that was at a time is not known"
+                "collection {collection} is filled from events upgraded to the latest version of their schema, and which version that was at a given time is unknown"
             ),
             Some((Projector::Plan(plan), topic)) if plan.is_changelog() => return Ok((plan, topic)),
             Some((Projector::Halted(reason), _)) => reason,

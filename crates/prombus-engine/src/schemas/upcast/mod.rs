@@ -40,7 +40,7 @@ pub enum UpcastError {
 
 /// Why a payload cannot be raised.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it cannot be raised from version {from}: {why}")]
+#[error("it cannot be upgraded from version {from}: {why}")]
 pub struct NotRaised {
     /// The version from which it does not go on.
     pub from: u32,

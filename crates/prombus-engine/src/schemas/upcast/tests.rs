@@ -154,7 +154,10 @@ fn sets_see_the_payload_as_it_was_before_them() {
         ),
     ] {
         let error = raised(ops.clone(), before).unwrap_err();
-        assert!(error.contains(why) && error.starts_with("it cannot be raised from version 1: "), "{error}");
+        assert!(
+            error.contains(why) && error.starts_with("it cannot be upgraded from version 1: "),
+            "{error}"
+        );
     }
 }
 

@@ -57,8 +57,9 @@ pub async fn what_cannot_be_raised_becomes_a_dead_letter(s: Stage) {
     assert_eq!((&letter["group"], &letter["original"]["payload"]), (&json!("g"), &json!({"a": 1})));
     let reason = letter["err"].as_str().unwrap();
     assert!(
-        reason
-            .starts_with("the event cannot be normalized: it cannot be raised from version 2: ops[0]: set c"),
+        reason.starts_with(
+            "the event cannot be normalized: it cannot be upgraded from version 2: ops[0]: set c"
+        ),
         "{reason}"
     );
     // Once it can be raised, it comes back by a replay.

@@ -18,16 +18,16 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
-    /// Topic whose versions the schema has to fit
+    /// Topic whose versions to check against
     #[arg(required_unless_present = "old", conflicts_with = "old")]
     topic: Option<String>,
     /// File with the schema, or - for stdin
     #[arg(value_name = "FILE|-", required_unless_present = "old")]
     file: Option<String>,
-    /// Without a hub: file with the schema that there was
+    /// Without a hub: file with the old schema, or - for stdin
     #[arg(long, value_name = "FILE|-", requires = "new")]
     old: Option<String>,
-    /// Without a hub: file with the schema that is to follow it
+    /// Without a hub: file with the new schema, or - for stdin
     #[arg(long, value_name = "FILE|-", requires = "old")]
     new: Option<String>,
     #[command(flatten)]

@@ -20,8 +20,8 @@ Examples:
   prombus schema lint schemas --config prombus.toml --format github
 
 The folder:
-  schemas/<topic>/v1.json, v2.json ...   a JSON schema each, without gaps
-  schemas/<topic>/upcasters/1.json ...   from that version to the next; if there is one, there is one for each";
+  schemas/<topic>/v1.json, v2.json ...   one JSON schema per version, without gaps
+  schemas/<topic>/upcasters/1.json ...   from that version to the next; for all versions but the latest, or none";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,15 +32,14 @@ pub struct LintArgs {
     /// Configuration whose topics should have schemas, unless they say schema = "off"
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Form of the findings: text (file:line: ...), json (one object per line) or github (annotations)
+    /// Output format: text (file:line: ...), json (one object per line) or github (annotations)
     #[arg(long, value_name = "text|json|github", value_parser = ["text", "json", "github"], hide_possible_values = true, default_value = "text")]
     format: String,
-    /// How each version must fit the one before: none, backward, forward or full, or with _transitive all before; without
-    /// it, as the configuration says [default: backward]
+    /// Required compatibility: none, backward, forward or full; append _transitive to check against all earlier versions
+    /// [default: as configured, or backward]
     #[arg(long, value_name = "COMPAT")]
     compat: Option<Demand>,
-    /// How properties that a schema does not name are read: lenient or strict; without it, as the configuration says
-    /// [default: lenient]
+    /// How to treat properties that the schema does not name: lenient or strict [default: as configured, or lenient]
     #[arg(long, value_name = "POLICY")]
     policy: Option<Policy>,
 }

@@ -34,23 +34,24 @@ pub struct SchemaArgs {
 enum SchemaCommand {
     /// Register a schema as the next version for a topic
     ///
-    /// If it does not fit earlier versions, it is refused: each violation is written to stdout, and the exit code is 1.
+    /// A schema that is not compatible with earlier versions is rejected: each violation is written to stdout, and the exit
+    /// code is 1.
     Register(register::RegisterArgs),
-    /// Check whether a schema fits earlier versions, or whether one file fits another without a hub
+    /// Check whether a schema is compatible with earlier versions, or one file with another without a hub
     ///
-    /// If it does not, each violation is written to stdout, and the exit code is 1.
+    /// If it is not, each violation is written to stdout, and the exit code is 1.
     Check(check::CheckArgs),
     /// List the topics that have schemas
     #[command(after_help = "Example:\n  prombus schema list")]
     List,
     /// Show the versions for a topic, or the schema of one of them
     Show(show::ShowArgs),
-    /// Set, show or delete the upcaster that raises events of a version to the next one
+    /// Set, show or delete the upcaster that upgrades events from a version to the next one
     Upcast(upcast::UpcastArgs),
     /// Check a folder of schemas without a hub, for continuous integration
     ///
-    /// Looks at names, gaps between versions, whether each schema is valid and fits the one before, upcasters, and topics
-    /// without schemas. Findings go to stdout, with file and line; if there are any, the exit code is 1.
+    /// Checks names, gaps between versions, whether each schema is valid and compatible with the one before, upcasters, and
+    /// topics without schemas. Findings go to stdout, with file and line; if there are any, the exit code is 1.
     Lint(lint::LintArgs),
 }
 
@@ -68,10 +69,10 @@ pub fn run(hub: &HubArgs, args: SchemaArgs) -> Result<(), Failure> {
 /// How a new version has to fit earlier ones.
 #[derive(Debug, Args)]
 struct Demands {
-    /// How it must fit: none, backward, forward or full, or with _transitive all versions and not only the last
+    /// Required compatibility: none, backward, forward or full; append _transitive to check against all versions
     #[arg(long, value_name = "COMPAT", default_value_t)]
     compat: Demand,
-    /// How properties that a schema does not name are read: lenient or strict
+    /// How to treat properties that the schema does not name: lenient or strict
     #[arg(long, value_name = "POLICY", default_value_t)]
     policy: Policy,
 }

@@ -19,7 +19,7 @@ pub struct RegisterArgs {
     /// File with the schema, or - for stdin
     #[arg(value_name = "FILE|-")]
     file: String,
-    /// Version that it gets, greater than the last; without it, the next one
+    /// Version number; must exceed the latest [default: next]
     #[arg(long, value_name = "N")]
     version: Option<u32>,
     #[command(flatten)]

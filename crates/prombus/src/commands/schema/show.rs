@@ -18,10 +18,10 @@ Examples:
 pub struct ShowArgs {
     /// Topic whose schemas to show
     topic: String,
-    /// Version whose schema to write: a number, or latest
+    /// Version whose schema to print: a number, or latest
     #[arg(value_name = "VERSION", required_if_eq("example", "true"))]
     version: Option<Version>,
-    /// Write a document that the schema takes instead
+    /// Print a generated example document instead
     #[arg(long)]
     example: bool,
 }

@@ -13,15 +13,15 @@ Examples:
   echo '{\"ops\":[{\"rename\":[\"mem_mb\",\"mem_mib\"]},{\"remove\":[\"old\"]}]}' | prombus schema upcast process.state 1 -
   prombus schema upcast process.state 1 --show
 
-The file, whose ops are done one after the other (values are CEL over payload):
+The file; its ops are applied in order (values are CEL expressions over payload):
   {\"ops\": [{\"rename\": [\"from\", \"to\"]}, {\"set\": {\"path\": \"payload.a + 1\"}}, {\"remove\": [\"path\"]}]}";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct UpcastArgs {
-    /// Topic whose events are raised
+    /// Topic whose events to upgrade
     topic: String,
-    /// Version that they are raised from, to the next registered one
+    /// Version to upgrade from, to the next registered one
     from: u32,
     /// File with the upcaster, or - for stdin
     #[arg(

@@ -75,7 +75,7 @@ prombus_wire::topic_options!(flags);
 
 /// Another way to say `retention_ms`.
 fn add_days(command: Command) -> Command {
-    let help = "The same in days";
+    let help = "Same as --retention-ms, in days";
     command
         .arg(u32::parsed(&Flag { name: RETENTION_DAYS, help, value: "DAYS" }).conflicts_with("retention_ms"))
 }
