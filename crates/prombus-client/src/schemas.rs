@@ -42,7 +42,7 @@ impl<'a> NewSchema<'a> {
         self
     }
 
-    /// Sets how it has to fit earlier versions: `none`, `backward` (the default), `forward` or `full`, or one of these
+    /// Sets its required compatibility with earlier versions: `none`, `backward` (the default), `forward` or `full`, or one of these
     /// with `_transitive`.
     #[must_use]
     pub fn with_compat(mut self, compat: &'a str) -> Self {
@@ -72,8 +72,8 @@ impl HubError {
 }
 
 impl Client {
-    /// Registers a schema as a version of a topic's schema. If it does not fit earlier versions, the error is
-    /// `incompatible`, and [`HubError::violations`] tells why.
+    /// Registers a schema as a version of a topic's schema. If it is not compatible with earlier versions, the
+    /// error is `incompatible`, and [`HubError::violations`] tells why.
     pub async fn register_schema(
         &self,
         topic: &str,
@@ -126,7 +126,7 @@ impl Client {
         self.optional(self.request(Method::GET, &path)).await
     }
 
-    /// Sets what raises events of a version to the next one: `{"ops": [...]}`.
+    /// Sets the upcaster that upgrades events from a version to the next one: `{"ops": [...]}`.
     pub async fn put_upcaster<U: Serialize + ?Sized>(
         &self,
         topic: &str,
@@ -138,13 +138,13 @@ impl Client {
         self.answer(response).await
     }
 
-    /// What raises events of a version to the next one, if that was set.
+    /// The upcaster that upgrades events from a version to the next one, if one is set.
     pub async fn upcaster(&self, topic: &str, from: u32) -> Result<Option<UpcasterAnswer>, ClientError> {
         let path = ["v1", "schemas", topic, "upcasters", &from.to_string()];
         self.optional(self.request(Method::GET, &path)).await
     }
 
-    /// Deletes what raises events of a version to the next one.
+    /// Deletes the upcaster that upgrades events from a version to the next one.
     pub async fn delete_upcaster(&self, topic: &str, from: u32) -> Result<(), ClientError> {
         let path = ["v1", "schemas", topic, "upcasters", &from.to_string()];
         self.call(self.request(Method::DELETE, &path)).await.map(drop)
