@@ -477,7 +477,12 @@ impl Documents for DiskStore {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
         let view = self.shared.view();
         let Some(state) = view.collections.get(collection) else { return Ok(None) };
-        prombus_rows::get(&view.rows, state, key)
+        if !view.rows.reads_tables(&prombus_rows::document_row(state.number, key)) {
+            return prombus_rows::get(&view.rows, state, key);
+        }
+        // On a thread of its own, because tables may have to come from the disk first.
+        let (state, key) = (state.clone(), key.to_owned());
+        beside(move || prombus_rows::get(&view.rows, &state, &key)).await
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {

@@ -8,6 +8,7 @@
 //! its own steady clock, and stops at two thirds of the time.
 
 use crate::failure::{Failure, text};
+use crate::pause;
 use crate::shared::Shared;
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -29,10 +30,6 @@ use tokio::task::AbortHandle;
 
 /// So often a hub says that it is alive within its time to live.
 const BEATS: u64 = 5;
-/// How often something is tried that meets others.
-const TRIES: u32 = 60;
-/// How long to wait before a stream is opened again that could not be.
-const PAUSE: Duration = Duration::from_millis(200);
 /// The document among claims that counts their changes; no topic is called so.
 const VERSION: &str = "~version";
 
@@ -187,7 +184,7 @@ impl Hub {
     async fn act(&self, act: Act<'_>) -> Result<Acted, HomesError> {
         let client = self.shared.names.db().client();
         let mut session = client.start_session().await.map_err(unavailable)?;
-        for tries in 0.. {
+        for tries in 0..pause::TRIES {
             let failure = match self.attempt(&mut session, &act).await {
                 Ok(acted) => return Ok(acted),
                 Err(Trouble::Refused(error)) => {
@@ -198,11 +195,7 @@ impl Hub {
             };
             let _ = session.abort_transaction().await;
             match failure {
-                Failure::Conflict if tries < TRIES => {
-                    let longest = Duration::from_micros(500 << tries.min(6));
-                    // Those who have met do not meet again.
-                    tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
-                }
+                Failure::Conflict => pause::after_conflict(tries).await,
                 Failure::Down(why) => return Err(HomesError::Unavailable(why)),
                 failure => return Err(HomesError::Unavailable(format!("{failure:?}"))),
             }
@@ -373,8 +366,7 @@ async fn follow(shared: Arc<Shared>, to: Arc<watch::Sender<u64>>, mut stream: Ch
         stream = loop {
             match open(&shared).await {
                 Ok(stream) => break stream,
-                // There is nothing that would tell when the database is back.
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => pause::before_reopening().await,
             }
         };
         if let Ok(version) = version(&shared).await {

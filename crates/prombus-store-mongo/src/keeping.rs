@@ -4,6 +4,7 @@ use crate::batch::Job;
 use crate::document_doc;
 use crate::failure::unreadable;
 use crate::head::CollectionHead;
+use crate::pause;
 use crate::shared::Shared;
 use crate::trash::Sweeper;
 use crate::views;
@@ -18,8 +19,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How often to look for what nobody has told of.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long to wait before something is tried again that could not be done.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Deletes what was given up, for as long as the store is open.
 pub async fn sweep(shared: Arc<Shared>) {
@@ -27,8 +26,7 @@ pub async fn sweep(shared: Arc<Shared>) {
     loop {
         if let Err(error) = sweeper.sweep().await {
             tracing::warn!(%error, "failed to delete removed data; will retry");
-            // There is nothing that would tell when it can be done.
-            tokio::time::sleep(PAUSE).await;
+            pause::after_failed_chore().await;
             continue;
         }
         shared.has_trash.notified().await;
@@ -58,8 +56,7 @@ pub async fn keep_collections(shared: Arc<Shared>, jobs: mpsc::Sender<Job>) {
             Ok(false) => return,
             Err(error) => {
                 tracing::warn!(%error, "failed to create indexes and views of collections; will retry");
-                // There is nothing that would tell when it can be done.
-                tokio::time::sleep(PAUSE).await;
+                pause::after_failed_chore().await;
             }
         }
     }

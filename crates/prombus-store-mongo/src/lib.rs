@@ -22,6 +22,7 @@ mod keeping;
 mod load;
 mod names;
 mod open;
+mod pause;
 mod reads;
 mod shadow;
 mod shared;

@@ -4,16 +4,13 @@
 //! lost, everybody is woken, and heads are read again.
 
 use crate::failure::text;
+use crate::pause;
 use crate::shared::{Counts, Shared};
 use futures::StreamExt;
 use mongodb::bson::{Document, doc};
 use mongodb::change_stream::ChangeStream;
 use prombus_core::{TopicName, Touched};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long to wait before a stream is opened again that could not be.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// Opens a stream of what changes from now on.
 pub async fn open(shared: &Shared) -> mongodb::error::Result<ChangeStream<Document>> {
@@ -45,8 +42,7 @@ pub async fn follow(shared: Arc<Shared>, mut stream: ChangeStream<Document>) {
         stream = loop {
             match open(&shared).await {
                 Ok(stream) => break stream,
-                // There is nothing that would tell when the database is back.
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => pause::before_reopening().await,
             }
         };
         *shared.cache.write() = Default::default();

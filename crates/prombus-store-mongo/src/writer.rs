@@ -9,6 +9,7 @@ use crate::document_doc;
 use crate::facts::Facts;
 use crate::failure::{Failure, text};
 use crate::load::Loader;
+use crate::pause;
 use crate::shared::{Counts, Shared};
 use crate::write::Writing;
 use mongodb::ClientSession;
@@ -28,12 +29,8 @@ pub const QUEUE: usize = 4_096;
 const JOBS_AT_ONCE: usize = 1_000;
 /// How many bytes of commits, about.
 const BYTES_AT_ONCE: usize = 8 << 20;
-/// How often a transaction is made that meets others.
-const TRIES: u32 = 60;
 /// How often a transaction may find that it needs to know more.
 const ROUNDS: usize = 1_000;
-/// The longest pause before it is made again.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes transactions of what is enqueued.
 pub struct Writer {
@@ -194,7 +191,7 @@ impl Writer {
                 Trouble::Failure(Failure::Conflict) => {
                     Counts::add(&self.shared.counts.conflicts);
                     self.forget(jobs);
-                    if tries >= TRIES {
+                    if tries >= pause::TRIES {
                         return Err(CommitError::Busy);
                     }
                 }
@@ -213,7 +210,7 @@ impl Writer {
                     }
                 }
             }
-            pause(tries).await;
+            pause::after_conflict(tries).await;
         }
     }
 
@@ -407,13 +404,6 @@ async fn commit(session: &mut ClientSession, wait: Duration) -> Result<(), Troub
             return Err(Trouble::Unknown(text(&error)));
         }
         tries += 1;
-        pause(tries).await;
+        pause::after_conflict(tries).await;
     }
-}
-
-/// Waits a while, longer from try to try, and each time another while, so that those who have met do not meet again.
-async fn pause(tries: u32) {
-    let longest = LONGEST_PAUSE.min(Duration::from_micros(500 << tries.min(10)));
-    // Whoever was met is to be through.
-    tokio::time::sleep(longest.mul_f64(fastrand::f64())).await;
 }

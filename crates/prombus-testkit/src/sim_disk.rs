@@ -8,11 +8,12 @@
 use parking_lot::Mutex;
 use prombus_store_disk::disk::{Disk, DiskFile, FileId, Lock};
 use std::any::Any;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::ThreadId;
 
 /// What reaches the medium as a whole or not at all.
 pub const SECTOR: usize = 512;
@@ -61,6 +62,8 @@ struct State {
     /// Handles of an earlier life are dead.
     life: u64,
     operations: u64,
+    /// How many reads each thread has made.
+    reads: HashMap<ThreadId, u64>,
     crash_at: Option<(u64, Crash)>,
     fault_at: Option<(u64, Fault)>,
     /// Folders that are open.
@@ -111,6 +114,11 @@ impl SimDisk {
     /// How many operations that change something there were since the last start.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
+    }
+
+    /// How many reads the calling thread has made itself.
+    pub fn reads_of_this_thread(&self) -> u64 {
+        self.0.lock().reads.get(&std::thread::current().id()).copied().unwrap_or_default()
     }
 
     /// Lets the machine go down in the middle of operation `number` (counted from the last start).
@@ -250,10 +258,10 @@ impl SimDisk {
         }
     }
 
-    fn look<T>(&self, life: u64, act: impl FnOnce(&State) -> io::Result<T>) -> io::Result<T> {
-        let state = self.0.lock();
+    fn look<T>(&self, life: u64, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.0.lock();
         state.alive(life)?;
-        act(&state)
+        act(&mut state)
     }
 
     fn life(&self) -> u64 {
@@ -533,6 +541,7 @@ struct SimFile {
 impl DiskFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         self.disk.look(self.life, |state| {
+            *state.reads.entry(std::thread::current().id()).or_default() += 1;
             let now = &state.files[&self.file].now;
             let start = (at as usize).min(now.len());
             let len = buffer.len().min(now.len() - start);

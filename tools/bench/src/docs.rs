@@ -1,21 +1,22 @@
-//! Keeps the table in `docs/benchmarks.md` up to date.
+//! Keeps the tables in `docs/benchmarks.md` up to date: one of each group.
 
-const START: &str = "<!-- table: start -->\n";
-const END: &str = "<!-- table: end -->";
-
-/// Puts `table` between the marks.
-pub fn replace_table(table: &str) -> Result<(), String> {
+/// Puts the tables of groups, each with its name, between their marks. Those of other groups stay.
+pub fn replace_tables(tables: &[(&str, String)]) -> Result<(), String> {
     let path = repo::root().join("docs").join("benchmarks.md");
     let failed = |error: std::io::Error| format!("{}: {error}", path.display());
-    let text = std::fs::read_to_string(&path).map_err(failed)?;
-    let text = replaced(&text, table).ok_or_else(|| format!("{} has lost its marks", path.display()))?;
+    let mut text = std::fs::read_to_string(&path).map_err(failed)?;
+    for (group, table) in tables {
+        let lost = || format!("{} has lost the marks of {group}", path.display());
+        text = replaced(&text, group, table).ok_or_else(lost)?;
+    }
     std::fs::write(&path, text).map_err(failed)
 }
 
-fn replaced(text: &str, table: &str) -> Option<String> {
-    let (before, rest) = text.split_once(START)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{START}\n{table}\n{END}{after}"))
+fn replaced(text: &str, group: &str, table: &str) -> Option<String> {
+    let (start, end) = (format!("<!-- {group}: start -->\n"), format!("<!-- {group}: end -->"));
+    let (before, rest) = text.split_once(&start)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{start}\n{table}\n{end}{after}"))
 }
 
 #[cfg(test)]
@@ -24,10 +25,12 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_marks_changes() {
-        let text = format!("head\n{START}old\n{END}\ntail\n");
-        let once = replaced(&text, "new\n");
-        assert_eq!(once, Some(format!("head\n{START}\nnew\n\n{END}\ntail\n")));
-        assert_eq!(once.as_deref().and_then(|once| replaced(once, "new\n")), once);
-        assert_eq!(replaced("no marks", "new"), None);
+        let text = "head\n<!-- a: start -->\nold\n<!-- a: end -->\n<!-- b: start -->\nb\n<!-- b: end -->\n";
+        let once = replaced(text, "a", "new\n").unwrap_or_default();
+        let marked =
+            "head\n<!-- a: start -->\n\nnew\n\n<!-- a: end -->\n<!-- b: start -->\nb\n<!-- b: end -->\n";
+        assert_eq!(once, marked);
+        assert_eq!(replaced(&once, "a", "new\n"), Some(once));
+        assert_eq!(replaced(text, "c", "new"), None);
     }
 }

@@ -56,14 +56,18 @@ impl Group for History {
             self.filled.push(fill(context, (context.scaled(KEYS), VERSIONS_OF_ALL))?);
         }
         let runtime = load::runtime()?;
+        // Pages of indexes are verified when they are read for the first time, which is not what is measured.
+        for filled in self.filled.iter().take(SIZES.len()) {
+            runtime.block_on(state_of_a_key(context, filled, Reduce::Replace))?;
+        }
         for (reduce, name) in [(Reduce::Replace, "last payload"), (Reduce::Merge, "merged")] {
             let named = |size: &str| {
                 format!("engine, state of a key at a time, 100 versions among {size}, {name}, p50")
             };
             for ((_, size), filled) in SIZES.iter().zip(&self.filled) {
-                let row = Row::of(named(size), Unit::Microseconds);
+                let row = Row::of(named(size), Unit::Microseconds).target(Target::AtMost(1_000.0));
                 let row = match *size == SIZES[0].1 {
-                    true => row.target(Target::AtMost(1_000.0)),
+                    true => row,
                     false => row.versus(named(SIZES[0].1)).target(Target::RatioAtMost(1.5)),
                 };
                 ledger.record(row, runtime.block_on(state_of_a_key(context, filled, reduce))?);

@@ -52,7 +52,7 @@ struct Args {
     /// Also write the table to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Also put the table into docs/benchmarks.md
+    /// Also put the tables into docs/benchmarks.md; those of groups that are not measured stay as they are
     #[arg(long)]
     write_docs: bool,
 }
@@ -79,19 +79,22 @@ fn run(args: Args) -> Result<(), String> {
     for round in 1..=args.runs {
         for group in &mut groups {
             eprintln!("round {round} of {}: {}", args.runs, group.name());
+            ledger.begin(group.name());
             group.round(&context, &mut ledger)?;
         }
     }
+    let names: Vec<&str> = groups.iter().map(|group| group.name()).collect();
     drop(groups);
     context.clean_up()?;
     let table = Table { rows: &ledger, args: &args };
-    let text = table.to_markdown();
-    println!("{text}");
+    let tables: Vec<(&str, String)> = names.into_iter().map(|name| (name, table.of_group(name))).collect();
+    let text = tables.iter().map(|(name, table)| format!("### {name}\n\n{table}\n")).collect::<String>();
+    print!("{text}");
     if let Some(file) = &args.markdown {
         std::fs::write(file, &text).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     if args.write_docs {
-        docs::replace_table(&text)?;
+        docs::replace_tables(&tables)?;
     }
     Ok(())
 }

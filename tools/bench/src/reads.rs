@@ -78,7 +78,7 @@ impl Group for Reads {
             for threads in THREADS {
                 let label = if threads == 1 { "1 thread".to_owned() } else { format!("{threads} threads") };
                 let row = Row::of(format!("{name}, {label}"), Unit::PerSecond(what))
-                    .target(target.map_or(Target::Open, Target::AtLeast));
+                    .target(target.map(Target::AtLeast));
                 ledger.record(row, measure(context, filled, threads, read)?);
             }
         }

@@ -19,8 +19,6 @@ pub trait Group {
 /// What a row should reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
-    /// Nothing was promised.
-    Open,
     /// At least so much of what it is compared with.
     Ratio(f64),
     /// At most so much of what it is compared with.
@@ -40,8 +38,8 @@ pub struct Row {
     pub unit: Unit,
     /// The row that it is compared with.
     pub versus: Option<String>,
-    /// What it should reach.
-    pub target: Target,
+    /// What it should reach: all of it.
+    pub targets: Vec<Target>,
 }
 
 impl Row {
@@ -52,7 +50,7 @@ impl Row {
 
     /// A row.
     pub fn of(name: impl Into<String>, unit: Unit) -> Self {
-        Self { name: name.into(), unit, versus: None, target: Target::Open }
+        Self { name: name.into(), unit, versus: None, targets: Vec::new() }
     }
 
     /// The row, compared with another.
@@ -61,15 +59,18 @@ impl Row {
         Self { versus: Some(other.into()), ..self }
     }
 
-    /// The row, with what it should reach.
+    /// The row, with something that it should reach.
     #[must_use]
-    pub fn target(self, target: Target) -> Self {
-        Self { target, ..self }
+    pub fn target(mut self, target: impl Into<Option<Target>>) -> Self {
+        self.targets.extend(target.into());
+        self
     }
 }
 
 /// What was measured for a row.
 struct Entry {
+    /// The group that measured it first.
+    group: &'static str,
     row: Row,
     values: Vec<f64>,
     /// Each figure divided by the last one of the row that it is compared with.
@@ -79,11 +80,17 @@ struct Entry {
 /// What was measured so far.
 #[derive(Default)]
 pub struct Ledger {
+    group: &'static str,
     entries: Vec<Entry>,
-    notes: Vec<String>,
+    notes: Vec<(&'static str, String)>,
 }
 
 impl Ledger {
+    /// What follows is measured by this group.
+    pub fn begin(&mut self, group: &'static str) {
+        self.group = group;
+    }
+
     /// Adds a figure to a row.
     pub fn record(&mut self, row: Row, value: f64) {
         eprintln!("  {}: {} {}", row.name, row.unit.show(value), row.unit.name());
@@ -91,7 +98,7 @@ impl Ledger {
         let ratio = other.map(|other| value / other);
         let known = self.entries.iter().position(|entry| entry.row.name == row.name);
         let index = known.unwrap_or_else(|| {
-            self.entries.push(Entry { row, values: Vec::new(), ratios: Vec::new() });
+            self.entries.push(Entry { group: self.group, row, values: Vec::new(), ratios: Vec::new() });
             self.entries.len() - 1
         });
         self.entries[index].values.push(value);
@@ -102,8 +109,9 @@ impl Ledger {
         self.entries.iter().find(|entry| entry.row.name == name)
     }
 
-    /// Says something below the table, once.
+    /// Says something below the table of the group, once.
     pub fn note(&mut self, note: String) {
+        let note = (self.group, note);
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
@@ -119,20 +127,20 @@ pub struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// As Markdown.
-    pub fn to_markdown(&self) -> String {
+    /// The rows of a group as Markdown.
+    pub fn of_group(&self, group: &str) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
         let _ =
             writeln!(out, "| what | unit | median | min .. max | ratio (min .. max) | target | reached |");
         let _ = writeln!(out, "|---|---|--:|--:|---|---|---|");
-        for line in self.rows.entries.iter().filter_map(line) {
+        for line in self.rows.entries.iter().filter(|entry| entry.group == group).filter_map(line) {
             let _ = writeln!(out, "{line}");
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let amount = if self.args.quick { ", a tenth of the events" } else { "" };
         let _ = writeln!(out, "\n{cores} cores; interleaved rounds: {}{amount}.", self.args.runs);
-        for note in &self.rows.notes {
+        for (_, note) in self.rows.notes.iter().filter(|(of, _)| *of == group) {
             let _ = writeln!(out, "{note}");
         }
         out
@@ -150,14 +158,23 @@ fn line(entry: &Entry) -> Option<String> {
         }
         _ => String::new(),
     };
-    let (target, reached) = match row.target {
-        Target::Open => (String::new(), None),
-        Target::Ratio(least) => (format!("ratio ≥ {least:.2}"), ratio.map(|ratio| ratio.median >= least)),
-        Target::RatioAtMost(most) => (format!("ratio ≤ {most:.2}"), ratio.map(|ratio| ratio.median <= most)),
+    let judged = row.targets.iter().map(|target| match *target {
+        Target::Ratio(least) => {
+            (format!("ratio ≥ {least:.2}"), ratio.as_ref().map(|ratio| ratio.median >= least))
+        }
+        Target::RatioAtMost(most) => {
+            (format!("ratio ≤ {most:.2}"), ratio.as_ref().map(|ratio| ratio.median <= most))
+        }
         Target::AtLeast(least) => (format!("≥ {}", show(least)), Some(median >= least)),
         Target::AtMost(most) => (format!("≤ {}", show(most)), Some(median <= most)),
+    });
+    let (targets, reached): (Vec<String>, Vec<Option<bool>>) = judged.unzip();
+    let target = targets.join(", ");
+    let reached = match reached.into_iter().flatten().reduce(|all, one| all && one) {
+        None => "",
+        Some(true) => "yes",
+        Some(false) => "**no**",
     };
-    let reached = reached.map_or("", |reached| if reached { "yes" } else { "**no**" });
     Some(format!(
         "| {} | {} | {} | {} .. {} | {ratio_text} | {target} | {reached} |",
         row.name,
@@ -175,9 +192,12 @@ mod tests {
     #[test]
     fn ratios_are_of_neighbours() {
         let mut ledger = Ledger::default();
+        ledger.begin("first");
         for (raw, engine) in [(100.0, 60.0), (10.0, 4.0), (50.0, 25.0)] {
             ledger.record(Row::events("raw"), raw);
-            ledger.record(Row::events("engine").versus("raw").target(Target::Ratio(0.5)), engine);
+            let row =
+                Row::events("engine").versus("raw").target(Target::Ratio(0.5)).target(Target::AtLeast(9.0));
+            ledger.record(row, engine);
         }
         ledger.note("a note".to_owned());
         let args = Args {
@@ -189,9 +209,16 @@ mod tests {
             markdown: None,
             write_docs: false,
         };
-        let text = Table { rows: &ledger, args: &args }.to_markdown();
-        let line = "| engine | events/s | 25 | 4 .. 60 | 0.50 (0.40 .. 0.60) of raw | ratio ≥ 0.50 | yes |";
+        ledger.begin("second");
+        ledger.record(Row::events("other").target(Target::AtMost(1.0)), 2.0);
+        let table = Table { rows: &ledger, args: &args };
+        let text = table.of_group("first");
+        let line =
+            "| engine | events/s | 25 | 4 .. 60 | 0.50 (0.40 .. 0.60) of raw | ratio ≥ 0.50, ≥ 9 | yes |";
         assert!(text.contains(line), "{text}");
         assert!(text.ends_with("interleaved rounds: 3, a tenth of the events.\na note\n"), "{text}");
+        let text = table.of_group("second");
+        assert!(text.contains("| other | events/s | 2 | 2 .. 2 |  | ≤ 1 | **no** |"), "{text}");
+        assert!(!text.contains("raw") && !text.contains("a note"), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::consumer::Received;
 use crate::bus::{Bus, BusError};
+use crate::retry;
 use async_trait::async_trait;
 use prombus_core::{Commit, CommitError, DocumentWrite, Documents, Json, WriteOp};
 use std::sync::Arc;
@@ -130,7 +131,8 @@ impl<H: Handler> Dedupe<H> {
         let op = WriteOp::Set(Json::from_stored("{}".into()));
         let collection = self.collection.clone();
         let write = DocumentWrite { if_version: Some(0), ts, ..DocumentWrite::new(&collection, key, op) };
-        match self.bus.commit(Arc::new(Commit { documents: vec![write], ..Commit::default() })).await {
+        let mut commit = Arc::new(Commit { documents: vec![write], ..Commit::default() });
+        match retry::commit(&*self.bus, &mut commit).await {
             // Someone else was faster, with the same event.
             Ok(_) | Err(BusError::Commit(CommitError::VersionConflict { .. })) => Ok(()),
             Err(error) => Err(HandlerError::new(error.to_string())),

@@ -260,6 +260,9 @@ impl Topics {
                 topics.written.push(topic.clone());
             }
         }
+        if commit.config.is_empty() {
+            return Self { looked_at: topics.written.clone(), ..topics };
+        }
         let mut changed: BTreeSet<&TopicName> = BTreeSet::new();
         for change in &commit.config {
             match change {

@@ -17,7 +17,7 @@ use super::runner::{Failures, ProjectionContext, Purpose, Runner, Step, Stop};
 use super::slots::{LITTLE_BYTES, WorkSlot};
 use super::stored::{self, Record};
 use crate::homes::Home;
-use crate::retry::pause;
+use crate::retry::{self, pause};
 use parking_lot::Mutex;
 use prombus_core::{Commit, Epoch, ReadError, Sequence, TopicNumber, Watched};
 pub(super) use setup::{COMPILING, Setup};
@@ -405,7 +405,7 @@ impl Actor {
             commit.documents.push(stored::write(&self.name, Some(&record)));
         }
         commit.cursors.iter_mut().for_each(|step| step.epoch = home.epoch());
-        let stored = self.hub.bus.commit(Arc::new(commit)).await;
+        let stored = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await;
         stored.inspect_err(|error| self.hub.heard(home, error))?;
         self.setup.record = record.clone();
         self.stored.send_replace(record);

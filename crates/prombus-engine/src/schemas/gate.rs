@@ -8,6 +8,7 @@
 //! for, except a change for those that were passing before it.
 
 use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
 use parking_lot::Mutex;
 use prombus_core::TopicName;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ pub(crate) struct Gate {
 }
 
 /// Who is at a topic.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Passing {
     /// How many look at it.
     looking: usize,
@@ -73,6 +74,9 @@ impl Gate {
     }
 
     fn is_alone(&self, pass: &Pass) -> bool {
+        if !pass.is_change() {
+            return true;
+        }
         let topics = self.topics.lock();
         pass.changed.iter().all(|name| topics.get(name).is_none_or(|passing| passing.looking == 0))
     }
@@ -87,25 +91,35 @@ impl Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
+        // Those who look wait for nobody else who does.
+        let mut is_waited_for = self.is_change();
         let mut topics = self.gate.topics.lock();
         for name in &self.looked_at {
-            if let Some(passing) = topics.get_mut(name) {
-                passing.looking -= 1;
-            }
+            is_waited_for |= leave(&mut topics, name, |passing| passing.looking -= 1);
         }
         for name in &self.changed {
-            if let Some(passing) = topics.get_mut(name) {
-                passing.changing = false;
-            }
-        }
-        for name in self.looked_at.iter().chain(&self.changed) {
-            if topics.get(name).is_some_and(|passing| passing.looking == 0 && !passing.changing) {
-                topics.remove(name);
-            }
+            leave(&mut topics, name, |passing| passing.changing = false);
         }
         drop(topics);
-        self.gate.left.notify_waiters();
+        if is_waited_for {
+            self.gate.left.notify_waiters();
+        }
     }
+}
+
+/// Notes that somebody is no longer at a topic; whether somebody changes it, or waits to.
+fn leave(
+    topics: &mut HashMap<TopicName, Passing>,
+    name: &TopicName,
+    note: impl FnOnce(&mut Passing),
+) -> bool {
+    let EntryRef::Occupied(mut passing) = topics.entry_ref(name) else { return false };
+    note(passing.get_mut());
+    if *passing.get() == Passing::default() {
+        passing.remove();
+        return false;
+    }
+    passing.get().changing
 }
 
 #[cfg(test)]

@@ -19,4 +19,5 @@ mod model;
 mod reclaim;
 mod sectors;
 mod slow_open;
+mod threads;
 mod walks;

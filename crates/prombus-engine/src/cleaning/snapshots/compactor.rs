@@ -6,6 +6,7 @@ use super::super::{CleanError, Cleaning, CleaningContext};
 use super::record::{self, Origin};
 use super::series::StoredSeries;
 use super::survey::{PartitionRange, Survey};
+use crate::retry;
 use prombus_core::{
     Append, Commit, ConfigChange, Event, EventLogExt, Offset, Partition, ReadError, TopicName, TopicState,
 };
@@ -53,7 +54,7 @@ impl<'a> Compactor<'a> {
             && let Some(change) = make_target(cleaning, source).await?
         {
             let commit = Commit { config: vec![change], ..Commit::by_hub() };
-            cleaning.hub.bus.commit(Arc::new(commit)).await?;
+            retry::commit(&*cleaning.hub.bus, &mut Arc::new(commit)).await?;
             target = log.topic(name).await?;
         }
         let target = target.ok_or_else(|| ReadError::TopicGone(name.clone()))?;

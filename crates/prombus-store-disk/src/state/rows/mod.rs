@@ -50,11 +50,20 @@ pub struct Rows {
 impl Rows {
     /// The row of the document with this key.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Bytes>> {
-        let overlays = [Some(&self.active), self.frozen.as_ref(), Some(&self.kept)];
-        match overlays.into_iter().flatten().find_map(|overlay| overlay.get(key)) {
+        match self.in_memory(key) {
             Some(known) => Ok(known),
             None => Ok(self.tables.get(key)?.flatten()),
         }
+    }
+
+    /// Whether tables are read to get it.
+    pub fn reads_tables(&self, key: &[u8]) -> bool {
+        self.in_memory(key).is_none() && self.tables.list().iter().any(|table| table.may_have(key))
+    }
+
+    fn in_memory(&self, key: &[u8]) -> Option<Option<Bytes>> {
+        let overlays = [Some(&self.active), self.frozen.as_ref(), Some(&self.kept)];
+        overlays.into_iter().flatten().find_map(|overlay| overlay.get(key))
     }
 
     /// The rows of a range, from its end to its start if `reverse` is set: of documents or of indexes.

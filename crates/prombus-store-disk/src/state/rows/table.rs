@@ -216,9 +216,14 @@ impl Table {
         Ok(content?.into())
     }
 
+    /// Whether it may know something of a row. Nothing is read for that.
+    pub fn may_have(&self, key: &[u8]) -> bool {
+        filter_hash(key).is_none_or(|hash| self.filter.may_contain(hash))
+    }
+
     /// What it knows of a row: nothing, that it is removed, or its value.
     pub fn get(&self, key: &[u8]) -> io::Result<Option<Option<Bytes>>> {
-        if filter_hash(key).is_some_and(|hash| !self.filter.may_contain(hash)) {
+        if !self.may_have(key) {
             return Ok(None);
         }
         match self.index.count(|first| first <= key) {
