@@ -363,7 +363,7 @@ impl Writer {
         if !changes.collections.values().all(|state| state.as_ref().is_some_and(is_known)) {
             self.shared.has_index.notify_one();
         }
-        let first = self.shared.tell(taken, &changes.touched);
+        let first = self.shared.tell(taken, &changes.changed_set);
         (outcomes, first)
     }
 }
