@@ -111,7 +111,7 @@ impl Stage {
     }
 
     /// Rolls back everything since `savepoint`.
-    pub fn go_back(&mut self, savepoint: Savepoint) {
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) {
         self.part.with_active(|index| index.undo_to(savepoint.pending));
         self.view = savepoint.view;
         self.buffer.truncate(savepoint.len);
@@ -119,8 +119,8 @@ impl Stage {
     }
 
     /// Rolls back the whole batch.
-    pub fn go_back_to_start(&mut self) {
-        self.go_back(self.start.clone());
+    pub fn roll_back_batch(&mut self) {
+        self.roll_back_to(self.start.clone());
     }
 
     /// Checks a commit and adds it to the batch. After an error, the caller rolls back.

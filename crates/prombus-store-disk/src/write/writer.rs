@@ -390,7 +390,7 @@ impl Writer {
         let receipt = match taken {
             Ok(receipt) => receipt,
             Err(error) => {
-                self.stage.go_back(savepoint);
+                self.stage.roll_back_to(savepoint);
                 return Taken::Done(Err(error));
             }
         };
@@ -405,13 +405,13 @@ impl Writer {
         let (headroom, left) = (options.headroom(), work.must_leave(options));
         // What is kept back for commits without events is also there when no new part can be made.
         if end + left > options.part_bytes + headroom && !alone {
-            self.stage.go_back(savepoint);
+            self.stage.roll_back_to(savepoint);
             return Taken::PartFull;
         }
         let has_room = match self.make_room(end + headroom) {
             Ok(has_room) => has_room,
             Err(error) => {
-                self.stage.go_back(savepoint);
+                self.stage.roll_back_to(savepoint);
                 let failure = format!("space for the journal cannot be reserved: {error}");
                 return Taken::Done(Err(CommitError::Unavailable(failure)));
             }
@@ -420,7 +420,7 @@ impl Writer {
             self.shared.set_disk_full(true);
         }
         if !has_room && end + left > self.reserved {
-            self.stage.go_back(savepoint);
+            self.stage.roll_back_to(savepoint);
             return Taken::Done(Err(CommitError::NoRoom));
         }
         Taken::Done(Ok(receipt))
@@ -481,7 +481,7 @@ impl Writer {
         if self.stage.items > 0
             && let Err(error) = self.write()
         {
-            self.stage.go_back_to_start();
+            self.stage.roll_back_batch();
             return Err(error);
         }
         let due = |since: Instant| durability == Durability::Sync || since.elapsed() >= FLUSH_WITHIN;

@@ -8,7 +8,7 @@ use crate::journal::part::Index;
 use crate::journal::position::PartitionRef;
 use crate::journal::record::{self, EventHead, TooLong};
 use crate::state::rows::Rows;
-use crate::state::view::{Change, Span, View};
+use crate::state::view::{Change, PartitionExtent, View};
 use parking_lot::RwLockWriteGuard;
 use prombus_core::collection::Drafted;
 use prombus_core::staging::{self, AppendOne, Staging};
@@ -28,7 +28,7 @@ pub struct AppendState<'a> {
     /// The index of the part that is written.
     index: RwLockWriteGuard<'a, ActiveIndex>,
     /// The partitions that got events, as they are after them.
-    spans: Vec<(PartitionRef, Span)>,
+    extents: Vec<(PartitionRef, PartitionExtent)>,
     /// Which events have an id that an earlier part may hold.
     suspects: VecDeque<(usize, usize)>,
     /// Where the events are. They are put here one by one, and not handed back: an answer on its way through a
@@ -39,14 +39,14 @@ pub struct AppendState<'a> {
 impl AppendState<'_> {
     /// The offset of the next event of a partition, which counts for `size`.
     fn next_offset(&mut self, partition: PartitionRef, view: &View, size: usize) -> u64 {
-        let slot = self.spans.iter().rposition(|(known, _)| *known == partition).unwrap_or_else(|| {
-            self.spans.push((partition, view.span(partition)));
-            self.spans.len() - 1
+        let slot = self.extents.iter().rposition(|(known, _)| *known == partition).unwrap_or_else(|| {
+            self.extents.push((partition, view.extent(partition)));
+            self.extents.len() - 1
         });
-        let span = &mut self.spans[slot].1;
-        span.next += 1;
-        span.bytes += size as u64;
-        span.next - 1
+        let extent = &mut self.extents[slot].1;
+        extent.next += 1;
+        extent.bytes += size as u64;
+        extent.next - 1
     }
 }
 
@@ -124,7 +124,7 @@ impl Staging for Stage {
 
     fn bounds(&self, topic: &TopicState, partition: Partition) -> Bounds {
         let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
-        self.view.span(partition).kept().bounds
+        self.view.extent(partition).kept().bounds
     }
 
     // A topic takes its cursors with it, so those that there are belong to this incarnation.
@@ -154,8 +154,8 @@ impl Staging for Stage {
 
     fn trim(&mut self, at: (&TopicRef, Partition), first: Offset, loss: Loss) -> Result<(), CommitError> {
         let Some(partition) = self.changed_partition(at) else { return Ok(()) };
-        let span = self.view.span(partition).without(loss);
-        self.change(Change::Span(partition, Span { first: first.0, ..span }))
+        let extent = self.view.extent(partition).without(loss);
+        self.change(Change::Extent(partition, PartitionExtent { first: first.0, ..extent }))
     }
 
     fn discard(
@@ -166,9 +166,9 @@ impl Staging for Stage {
     ) -> Result<(), CommitError> {
         let Some(partition) = self.changed_partition(at) else { return Ok(()) };
         self.change(Change::Holes(partition, offsets.clone()))?;
-        let span = self.view.span(partition).without(loss);
-        let has_holes = span.has_holes || loss.horizon_ts.is_some();
-        self.change(Change::Span(partition, Span { has_holes, ..span }))
+        let extent = self.view.extent(partition).without(loss);
+        let has_holes = extent.has_holes || loss.horizon_ts.is_some();
+        self.change(Change::Extent(partition, PartitionExtent { has_holes, ..extent }))
     }
 
     fn forget(&mut self, topic: &TopicRef, key: &str) -> Result<(), CommitError> {
@@ -223,7 +223,7 @@ impl Staging for Stage {
         let index = index.write();
         let suspects = self.suspects(appends, &index);
         let appended = Vec::with_capacity(appends.len());
-        let mut append_state = AppendState { index, spans: Vec::new(), suspects, appended };
+        let mut append_state = AppendState { index, extents: Vec::new(), suspects, appended };
         // That of the event before, mostly.
         let mut known: Option<Arc<TopicState>> = None;
         for (index, append) in appends.iter().enumerate() {
@@ -238,8 +238,8 @@ impl Staging for Stage {
             append_state.extend(first);
             durability = durability.max(topic.config.durability);
         }
-        for (partition, span) in append_state.spans {
-            self.view.spans.insert(partition, span);
+        for (partition, extent) in append_state.extents {
+            self.view.extents.insert(partition, extent);
         }
         Ok((append_state.appended, durability))
     }
