@@ -9,7 +9,7 @@ use crate::indexer::{Indexer, Keys};
 use crate::rows::{self, Rows, index_prefix};
 use bytes::Bytes;
 use prombus_core::collection::{
-    PriorDocuments, IndexFailure, IndexState, Progress, TooLong, check_length, not_unique,
+    IndexFailure, IndexState, PriorDocuments, Progress, TooLong, check_length, not_unique,
 };
 use prombus_core::{CollectionState, CommitError, Document, ReadError};
 use std::collections::{BTreeMap, HashMap};

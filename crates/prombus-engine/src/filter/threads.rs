@@ -33,7 +33,8 @@ pub(super) enum CompileQueue {
 }
 
 impl CompileQueue {
-    /// The queue of a text that is new: a long one, or one that looks as if it had a pattern, may take much longer than others.
+    /// The queue of a text that is new: a long one, or one that looks as if it had a pattern, may take much longer than
+    /// others.
     pub fn of(source: &str) -> Self {
         let is_slow = source.len() > SHORT_BYTES || source.contains("matches");
         if is_slow { Self::Long } else { Self::Short }
