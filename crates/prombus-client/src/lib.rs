@@ -56,8 +56,8 @@ pub use list::{List, ListPage, ListPages};
 #[doc(hidden)]
 pub use live::Backoff;
 pub use live::{
-    ConsumeOptions, Consumer, Delivery, Live, LiveOptions, LiveState, Publisher, PublisherOptions, Receipt,
-    Settled, SubscribeOptions, Subscription,
+    ConsumeOptions, Consumer, Delivery, Live, LiveOptions, LiveState, PendingPublish, Publisher,
+    PublisherOptions, Settled, SubscribeOptions, Subscription,
 };
 pub use options::{ClientOptions, Token};
 pub use parse::ParseJson;

@@ -1,6 +1,6 @@
 //! Typed topics: name, payload type, key and settings of a topic in one place.
 
-use crate::live::{ConsumeOptions, Consumer, Delivery, Live, Publisher, PublisherOptions, Receipt};
+use crate::live::{ConsumeOptions, Consumer, Delivery, Live, PendingPublish, Publisher, PublisherOptions};
 use crate::{
     Client, ClientError, FlushError, NewEvent, Published, SubscribeOptions, Subscription, TopicAnswer,
 };
@@ -214,7 +214,7 @@ pub struct TypedPublisher<T> {
 
 impl<T: Serialize> TypedPublisher<T> {
     /// See [`Publisher::send`].
-    pub async fn send(&self, payload: &T) -> Result<Receipt, ClientError> {
+    pub async fn send(&self, payload: &T) -> Result<PendingPublish, ClientError> {
         self.publisher.send(self.topic.event(payload)?).await
     }
 

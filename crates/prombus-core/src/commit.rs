@@ -39,10 +39,10 @@ pub struct Commit {
     pub limits: CommitLimits,
     /// How its events make topics that do not exist, those of changefeeds too; `None` where only topics of the hub's
     /// own come into being by themselves.
-    pub makes: Option<Arc<NewTopics>>,
+    pub auto_create: Option<Arc<NewTopics>>,
     /// What its events were made for: topics as they were when these were checked. If one is another by now, the commit is
     /// [`CommitError::Outdated`].
-    pub seen: Vec<SeenTopic>,
+    pub expected_topics: Vec<TopicFence>,
     /// The headers that events came with where others were put in their place for that, by the number of the event:
     /// see [`Commit::unchecked`].
     pub headers_before: Vec<(usize, Option<Box<Json>>)>,
@@ -61,9 +61,9 @@ pub enum Origin {
     Hub,
 }
 
-/// A topic as it was seen by whoever made a commit: see [`SeenTopic::holds`].
+/// A topic as it was when a commit was made, which must still be so when it happens: see [`TopicFence::holds`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SeenTopic {
+pub struct TopicFence {
     /// Its name.
     pub name: TopicName,
     /// Which one of that name it was, and its revision; `None` where there was none.
@@ -188,10 +188,10 @@ impl Commit {
         }
     }
 
-    /// The commit as it came, without what a check against [topics that it has seen](Self::seen) has left on it: whoever
+    /// The commit as it came, without what a check against its [topics](Self::expected_topics) has left on it: whoever
     /// checks it again starts from here, because the topics may be others by then.
     pub fn unchecked(&mut self) {
-        if std::mem::take(&mut self.seen).is_empty() {
+        if std::mem::take(&mut self.expected_topics).is_empty() {
             return;
         }
         self.event_copies.clear();
@@ -219,8 +219,8 @@ impl Commit {
             cursors,
             origin: _,
             limits: _,
-            makes: _,
-            seen: _,
+            auto_create: _,
+            expected_topics: _,
             headers_before: _,
         } = self;
         // The settings of a collection that goes are only there to be compared with those that it has.

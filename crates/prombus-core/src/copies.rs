@@ -30,10 +30,10 @@ pub trait HeldCopy: Send + Sync {
     /// [`CopyError::BeyondEnd`], and a name that is not one of [`HeldCopy::files`] is [`CopyError::NotFound`].
     async fn read(&self, name: &str, from: u64, most: usize) -> Result<Bytes, CopyError>;
 
-    /// The mark of the first `bytes` bytes of a file: as long as those are the same, so is the mark, and where they differ
-    /// it does too, for all that files of a store can be. A file that has fewer is [`CopyError::BeyondEnd`], and one that is
-    /// not there [`CopyError::NotFound`].
-    async fn mark(&self, name: &str, bytes: u64) -> Result<Mark, CopyError>;
+    /// The fingerprint of the first `bytes` bytes of a file: as long as those are the same, so is the fingerprint, and
+    /// where they differ it does too, for all that files of a store can be. A file that has fewer is
+    /// [`CopyError::BeyondEnd`], and one that is not there [`CopyError::NotFound`].
+    async fn fingerprint(&self, name: &str, bytes: u64) -> Result<FileFingerprint, CopyError>;
 
     /// How many bytes the store could give back to the disk if this were dropped, about.
     fn held_back(&self) -> u64;
@@ -46,37 +46,38 @@ pub struct CopyFile {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// The mark of all of it.
-    pub mark: Mark,
+    /// The fingerprint of all of it.
+    pub fingerprint: FileFingerprint,
 }
 
 /// What tells whether two files of a store are the same without reading all of them: a hash of their length and of samples.
+/// Users see it as the `mark` of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Mark(pub u128);
+pub struct FileFingerprint(pub u128);
 
-impl fmt::Display for Mark {
+impl fmt::Display for FileFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", self.0)
     }
 }
 
-impl fmt::Debug for Mark {
+impl fmt::Debug for FileFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// A text is not a mark.
+/// A text is not a fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a mark is 32 hexadecimal digits, in lower case")]
-pub struct BadMark;
+pub struct BadFingerprint;
 
-impl FromStr for Mark {
-    type Err = BadMark;
+impl FromStr for FileFingerprint {
+    type Err = BadFingerprint;
 
-    fn from_str(text: &str) -> Result<Self, BadMark> {
-        let mark = Self(u128::from_str_radix(text, 16).map_err(|_| BadMark)?);
-        (mark.to_string() == text).then_some(mark).ok_or(BadMark)
+    fn from_str(text: &str) -> Result<Self, BadFingerprint> {
+        let fingerprint = Self(u128::from_str_radix(text, 16).map_err(|_| BadFingerprint)?);
+        (fingerprint.to_string() == text).then_some(fingerprint).ok_or(BadFingerprint)
     }
 }
 
@@ -117,12 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_is_read_as_it_is_written() {
-        for mark in [Mark(0), Mark(7), Mark(u128::MAX)] {
-            assert_eq!(mark.to_string().parse(), Ok(mark));
+    fn a_fingerprint_is_read_as_it_is_written() {
+        for fingerprint in [FileFingerprint(0), FileFingerprint(7), FileFingerprint(u128::MAX)] {
+            assert_eq!(fingerprint.to_string().parse(), Ok(fingerprint));
         }
         for bad in ["", "7", "+0000000000000000000000000000007", &"F".repeat(32), &"0".repeat(33)] {
-            assert_eq!(bad.parse::<Mark>(), Err(BadMark), "{bad}");
+            assert_eq!(bad.parse::<FileFingerprint>(), Err(BadFingerprint), "{bad}");
         }
     }
 }

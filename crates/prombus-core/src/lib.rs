@@ -35,9 +35,9 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use collection::{CollectionConfig, CollectionState, FieldPath, Find, FoundDocuments, Owner};
 pub use commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, CursorTarget, Expect, Loss,
-    Origin, Placement, ReaderLimit, Receipt, ResultBytes, SeenTopic,
+    Origin, Placement, ReaderLimit, Receipt, ResultBytes, TopicFence,
 };
-pub use copies::{Copies, CopyError, CopyFile, HeldCopy, Mark};
+pub use copies::{Copies, CopyError, CopyFile, FileFingerprint, HeldCopy};
 pub use document::{Document, DocumentWrite, Versioning, WriteOp};
 pub use error::{CommitError, ReadError};
 pub use event::{Event, NewEvent};
@@ -60,6 +60,6 @@ pub use topic::{
     Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,
     TopicState, check_snapshot,
 };
-pub use wakes::{Touched, Wakes, Watched};
+pub use wakes::{ChangedSet, Wakes, Watched};
 
 pub use prombus_wire::{GroupMode, GroupOrdering, group_options};

@@ -76,26 +76,26 @@ impl NewTopics {
 impl Commit {
     /// The settings of a topic that does not exist, if an event of this commit makes it.
     pub fn new_topic(&self, name: &TopicName) -> Result<TopicConfig, CommitError> {
-        match &self.makes {
+        match &self.auto_create {
             // Only the hub itself publishes there, and it must be able to.
             _ if name.is_internal() => Ok(TopicConfig::default()),
-            Some(makes) => Ok(makes.config_of(name)),
+            Some(new_topics) => Ok(new_topics.config_of(name)),
             None => Err(CommitError::TopicNotFound(name.clone())),
         }
     }
 
     /// What changefeeds have to tell, as events to append. Refused where a topic of theirs does not exist and is not made
     /// either.
-    pub fn telling(
+    pub fn changefeed_events(
         &self,
-        told: Vec<(TopicName, NewEvent)>,
+        changes: Vec<(TopicName, NewEvent)>,
         exists: impl Fn(&TopicName) -> bool,
     ) -> Result<Vec<Append>, CommitError> {
         let is_missing = |name: &&TopicName| !exists(name) && self.new_topic(name).is_err();
-        let missing: BTreeSet<&TopicName> = told.iter().map(|(name, _)| name).filter(is_missing).collect();
+        let missing: BTreeSet<&TopicName> = changes.iter().map(|(name, _)| name).filter(is_missing).collect();
         if !missing.is_empty() {
             return Err(CommitError::ChangefeedsNotFound(missing.into_iter().cloned().collect()));
         }
-        Ok(told.into_iter().map(|(topic, event)| Append::new(topic, event)).collect())
+        Ok(changes.into_iter().map(|(topic, event)| Append::new(topic, event)).collect())
     }
 }

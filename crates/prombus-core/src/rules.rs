@@ -2,7 +2,7 @@
 //! an event is, and what becomes of it. A store says what is there; how it reads that is its own affair.
 
 use crate::collection::{CollectionConfig, CollectionState, Owner};
-use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes, SeenTopic};
+use crate::commit::{Appended, Commit, CursorMove, CursorTarget, Expect, ResultBytes, TopicFence};
 use crate::error::CommitError;
 use crate::event::{Event, NewEvent};
 use crate::ports::{Bounds, Cursor};
@@ -30,7 +30,7 @@ impl CursorMove {
     }
 }
 
-impl SeenTopic {
+impl TopicFence {
     /// A topic as it is seen now.
     pub fn of(name: &TopicName, now: Option<&TopicState>) -> Self {
         Self { name: name.clone(), state: now.map(|topic| (topic.number, topic.revision)) }

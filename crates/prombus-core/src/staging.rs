@@ -7,7 +7,7 @@
 //! Nothing here waits. A store whose reads do, because they go over a network, first reads everything that the commit
 //! names, and then stages it on what it has read.
 
-use crate::collection::{Base, Before, CollectionConfig, CollectionState, Drafted, Drafts, Written};
+use crate::collection::{Base, CollectionConfig, CollectionState, Drafted, Drafts, PriorDocuments, Written};
 use crate::commit::{
     Append, Appended, Commit, CommitLimits, ConfigChange, CursorKey, CursorMove, Loss, Receipt, ResultBytes,
 };
@@ -28,9 +28,9 @@ pub trait Staging {
     /// Where a document lies.
     type Row;
     /// What the events of one commit share, and where they are. It is extended with where those are that came again.
-    type Appending<'a>: Extend<Appended>;
+    type AppendState<'a>: Extend<Appended>;
     /// What was there before the documents that a commit writes.
-    type Before<'a>: Before<Row = Self::Row>
+    type PriorDocuments<'a>: PriorDocuments<Row = Self::Row>
     where
         Self: 'a;
 
@@ -110,7 +110,7 @@ pub trait Staging {
     fn remembered(
         &self,
         one: &AppendOne<'_>,
-        to: &mut Self::Appending<'_>,
+        to: &mut Self::AppendState<'_>,
     ) -> Result<Option<Remembered>, CommitError>;
 
     /// The id of the latest kept event of a key.
@@ -118,7 +118,7 @@ pub trait Staging {
         &self,
         topic: &TopicState,
         key: &str,
-        to: &Self::Appending<'_>,
+        to: &Self::AppendState<'_>,
     ) -> Result<Option<Uuid>, CommitError>;
 
     /// Puts an event at the end of a partition.
@@ -126,11 +126,11 @@ pub trait Staging {
         &mut self,
         one: &AppendOne<'_>,
         partition: Partition,
-        to: &mut Self::Appending<'_>,
+        to: &mut Self::AppendState<'_>,
     ) -> Result<(), CommitError>;
 
     /// What was there before the documents that this commit writes.
-    fn documents_before(&self) -> Self::Before<'_>;
+    fn prior_documents(&self) -> Self::PriorDocuments<'_>;
 
     /// Keeps what all writes to one document have made of it; `write` is the last of them.
     fn put_document(&mut self, write: &DocumentWrite, drafted: Drafted<Self::Row>)
@@ -153,8 +153,8 @@ pub struct AppendOne<'a> {
 /// Stages a commit that may make at most `result_bytes`. The receipt's sequence is for the store to set.
 pub fn stage<S: Staging>(to: &mut S, commit: &Commit, result_bytes: usize) -> Result<Receipt, CommitError> {
     // As they are before this commit, which may change them itself.
-    for seen in &commit.seen {
-        seen.check(to.topic(&seen.name))?;
+    for fence in &commit.expected_topics {
+        fence.check(to.topic(&fence.name))?;
     }
     for change in &commit.config {
         configure(to, change, commit.limits)?;
@@ -230,7 +230,7 @@ pub fn append_each<S: Staging>(
     stage: &mut S,
     appends: &[Append],
     commit: &Commit,
-    to: &mut S::Appending<'_>,
+    to: &mut S::AppendState<'_>,
 ) -> Result<Durability, CommitError> {
     let mut durability = Durability::Interval;
     // That of the event before, mostly.
@@ -256,7 +256,7 @@ pub fn append_each<S: Staging>(
 pub fn append<S: Staging>(
     stage: &mut S,
     one: &AppendOne<'_>,
-    to: &mut S::Appending<'_>,
+    to: &mut S::AppendState<'_>,
 ) -> Result<Option<Appended>, CommitError> {
     let AppendOne { index, append, topic } = *one;
     let partition = stage.placer().place(index, append, topic.config.partitions)?;
@@ -370,12 +370,12 @@ fn write_documents<S: Staging>(
         let version = draft(to, Written { commit, index, receipt }, &mut drafts, bytes)?;
         receipt.versions.push(version);
     }
-    let (drafted, told) = drafts.finish();
+    let (drafted, changes) = drafts.finish();
     for drafted in drafted {
         to.put_document(&commit.documents[drafted.write], drafted)?;
     }
-    let told = commit.telling(told, |name| to.topic(name).is_some())?;
-    to.append_all(&told, commit).map(drop)
+    let changes = commit.changefeed_events(changes, |name| to.topic(name).is_some())?;
+    to.append_all(&changes, commit).map(drop)
 }
 
 /// Has `drafts` take a write, in a collection that is made if it does not exist. Gives the version of the document.
@@ -393,7 +393,7 @@ fn draft<S: Staging>(
     }
     let missing = || CommitError::CollectionNotFound(name.to_string());
     let state = to.collection(name).ok_or_else(missing)?;
-    drafts.take(Base { before: &to.documents_before(), state, bytes }, written)
+    drafts.take(Base { prior: &to.prior_documents(), state, bytes }, written)
 }
 
 /// Whether all writes are looked at before the first is made: where others than the last may have work done in vain.

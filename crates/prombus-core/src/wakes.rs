@@ -1,7 +1,8 @@
 //! Who is woken by which commit: a publish must not cost more because thousands wait for other topics.
 //!
-//! A topic has one of a fixed number of bells, by its name, so that one can also wait for a topic that does not exist
-//! yet, and so has a collection. Those that share a bell wake each other's waiters for nothing, which [`EventLog::changed`] allows.
+//! A topic has one of a fixed number of slots, by its name, so that one can also wait for a topic that does not exist
+//! yet, and so has a collection. Those that share a slot wake each other's waiters for nothing, which
+//! [`EventLog::changed`] allows.
 //!
 //! [`EventLog::changed`]: crate::EventLog::changed
 
@@ -15,8 +16,8 @@ use std::task::Poll;
 use tokio::sync::watch;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// So many bells do all topics have.
-const BELLS: usize = 1024;
+/// So many slots do all topics share.
+const SLOTS: usize = 1024;
 /// Whoever would listen to more of them at a time listens to everything: then most commits are for it.
 const MOST_AT_ONCE: usize = 32;
 const WORD: usize = u64::BITS as usize;
@@ -36,23 +37,23 @@ pub enum Watched {
     Collection(Arc<str>),
 }
 
-/// What commits have touched since the last time that waiters were woken.
+/// What commits have changed since the last time that waiters were woken.
 #[derive(Debug, Clone)]
-pub struct Touched {
+pub struct ChangedSet {
     topics: bool,
-    bells: [u64; BELLS / WORD],
+    slots: [u64; SLOTS / WORD],
 }
 
-impl Default for Touched {
+impl Default for ChangedSet {
     fn default() -> Self {
-        Self { topics: false, bells: [0; BELLS / WORD] }
+        Self { topics: false, slots: [0; SLOTS / WORD] }
     }
 }
 
-impl Touched {
+impl ChangedSet {
     /// A topic has new events.
     pub fn appended_to(&mut self, topic: &TopicName) {
-        self.ring(bell_of(topic));
+        self.mark(slot_of(topic));
     }
 
     /// A topic was made, changed or deleted.
@@ -63,18 +64,18 @@ impl Touched {
 
     /// Whatever anybody may wait for: it is not known what has changed.
     pub fn everything() -> Self {
-        Self { topics: true, bells: [u64::MAX; BELLS / WORD] }
+        Self { topics: true, slots: [u64::MAX; SLOTS / WORD] }
     }
 
-    /// With all that others have touched, too.
+    /// With all that others have changed, too.
     pub fn add(&mut self, others: &Self) {
         self.topics |= others.topics;
-        self.bells.iter_mut().zip(others.bells).for_each(|(mine, theirs)| *mine |= theirs);
+        self.slots.iter_mut().zip(others.slots).for_each(|(mine, theirs)| *mine |= theirs);
     }
 
     /// Documents of a collection are written or deleted.
     pub fn wrote_to(&mut self, collection: &str) {
-        self.ring(bell_of_collection(collection));
+        self.mark(slot_of_collection(collection));
     }
 
     /// Documents are written or deleted.
@@ -87,29 +88,29 @@ impl Touched {
         }
     }
 
-    fn ring(&mut self, bell: usize) {
-        self.bells[bell / WORD] |= 1 << (bell % WORD);
+    fn mark(&mut self, slot: usize) {
+        self.slots[slot / WORD] |= 1 << (slot % WORD);
     }
 
-    fn rung(&self) -> impl Iterator<Item = usize> {
-        self.bells.iter().enumerate().flat_map(|(word, bits)| {
+    fn marked(&self) -> impl Iterator<Item = usize> {
+        self.slots.iter().enumerate().flat_map(|(word, bits)| {
             let mut left = *bits;
             std::iter::from_fn(move || {
-                let bell = (left != 0).then(|| word * WORD + left.trailing_zeros() as usize)?;
+                let slot = (left != 0).then(|| word * WORD + left.trailing_zeros() as usize)?;
                 left &= left - 1;
-                Some(bell)
+                Some(slot)
             })
         })
     }
 }
 
-fn bell_of(topic: &TopicName) -> usize {
-    xxh3_64(topic.as_str().as_bytes()) as usize % BELLS
+fn slot_of(topic: &TopicName) -> usize {
+    xxh3_64(topic.as_str().as_bytes()) as usize % SLOTS
 }
 
-/// Collections share the bells of topics, each by another one than a topic of its name.
-fn bell_of_collection(name: &str) -> usize {
-    xxh3_64_with_seed(name.as_bytes(), 1) as usize % BELLS
+/// Collections share the slots of topics, each by another one than a topic of its name.
+fn slot_of_collection(name: &str) -> usize {
+    xxh3_64_with_seed(name.as_bytes(), 1) as usize % SLOTS
 }
 
 /// Those who wait for commits to become visible.
@@ -117,43 +118,43 @@ fn bell_of_collection(name: &str) -> usize {
 pub struct Wakes {
     everything: watch::Sender<u64>,
     topics: watch::Sender<u64>,
-    bells: Box<[watch::Sender<u64>]>,
+    slots: Box<[watch::Sender<u64>]>,
 }
 
 impl Wakes {
     /// Nobody waits yet; what is visible goes up to `sequence`.
     pub fn new(sequence: u64) -> Self {
-        let bell = || watch::Sender::new(sequence);
-        Self { everything: bell(), topics: bell(), bells: (0..BELLS).map(|_| bell()).collect() }
+        let slot = || watch::Sender::new(sequence);
+        Self { everything: slot(), topics: slot(), slots: (0..SLOTS).map(|_| slot()).collect() }
     }
 
-    /// Wakes whoever waits for what was touched. It must be visible already.
-    pub fn wake(&self, sequence: u64, touched: &Touched) {
+    /// Wakes whoever waits for what was changed. It must be visible already.
+    pub fn wake(&self, sequence: u64, changed_set: &ChangedSet) {
         let is_later = |now: &mut u64| std::mem::replace(now, sequence) != sequence;
         self.everything.send_if_modified(is_later);
-        if touched.topics {
+        if changed_set.topics {
             self.topics.send_if_modified(is_later);
         }
-        for bell in touched.rung() {
-            self.bells[bell].send_if_modified(is_later);
+        for slot in changed_set.marked() {
+            self.slots[slot].send_if_modified(is_later);
         }
     }
 
     /// Waits for something after `after`: what [`EventLog::changed`](crate::EventLog::changed) promises.
     pub async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
-        let bell = match of {
+        let slot = match of {
             Watched::Everything => &self.everything,
             Watched::Topics => &self.topics,
-            Watched::Topic(topic) => &self.bells[bell_of(topic)],
-            Watched::Collection(name) => &self.bells[bell_of_collection(name)],
+            Watched::Topic(topic) => &self.slots[slot_of(topic)],
+            Watched::Collection(name) => &self.slots[slot_of_collection(name)],
             Watched::AnyOf(topics) => {
                 if topics.len() > MOST_AT_ONCE {
-                    return rung(&self.everything, after).await;
+                    return marked_after(&self.everything, after).await;
                 }
-                let bells: BTreeSet<usize> = topics.iter().map(bell_of).collect();
-                let bells = bells.into_iter().map(|bell| &self.bells[bell]).chain([&self.topics]);
-                let mut waits: Vec<_> = bells.map(|bell| Box::pin(rung(bell, after))).collect();
-                // Whichever it is: all that was rung for before is visible by then, too.
+                let slots: BTreeSet<usize> = topics.iter().map(slot_of).collect();
+                let slots = slots.into_iter().map(|slot| &self.slots[slot]).chain([&self.topics]);
+                let mut waits: Vec<_> = slots.map(|slot| Box::pin(marked_after(slot, after))).collect();
+                // Whichever it is: all that was marked before is visible by then, too.
                 return poll_fn(|context| {
                     let mut answers = waits.iter_mut().map(|wait| wait.as_mut().poll(context));
                     answers.find(Poll::is_ready).unwrap_or(Poll::Pending)
@@ -161,15 +162,15 @@ impl Wakes {
                 .await;
             }
         };
-        rung(bell, after).await
+        marked_after(slot, after).await
     }
 }
 
-/// Waits until a bell is rung after `after`.
-async fn rung(bell: &watch::Sender<u64>, after: Sequence) -> Sequence {
-    let mut bell = bell.subscribe();
-    // A bell lives as long as whoever waits for it.
-    bell.wait_for(|now| *now > after.0).await.map_or(after, |now| Sequence(*now))
+/// Waits until a slot is marked after `after`.
+async fn marked_after(slot: &watch::Sender<u64>, after: Sequence) -> Sequence {
+    let mut slot = slot.subscribe();
+    // A slot lives as long as whoever waits for it.
+    slot.wait_for(|now| *now > after.0).await.map_or(after, |now| Sequence(*now))
 }
 
 #[cfg(test)]
@@ -184,19 +185,19 @@ mod tests {
     #[test]
     fn only_those_who_wait_for_it_wake() {
         let (mine, other) = (topic("mine"), topic("other"));
-        assert_ne!(bell_of(&mine), bell_of(&other));
+        assert_ne!(slot_of(&mine), slot_of(&other));
         let wakes = Wakes::new(1);
-        let mut touched = Touched::default();
-        touched.appended_to(&other);
-        wakes.wake(2, &touched);
+        let mut changed_set = ChangedSet::default();
+        changed_set.appended_to(&other);
+        wakes.wake(2, &changed_set);
         let now = |of: Watched| wakes.changed(&of, Sequence(1)).now_or_never();
         assert_eq!(now(Watched::Everything), Some(Sequence(2)));
         assert_eq!(now(Watched::Topic(other.clone())), Some(Sequence(2)));
         assert_eq!(now(Watched::Topic(mine.clone())), None);
         assert_eq!(now(Watched::Topics), None);
-        let mut touched = Touched::default();
-        touched.changed(&mine);
-        wakes.wake(3, &touched);
+        let mut changed_set = ChangedSet::default();
+        changed_set.changed(&mine);
+        wakes.wake(3, &changed_set);
         assert_eq!(now(Watched::Topic(mine)), Some(Sequence(3)));
         assert_eq!(now(Watched::Topic(other)), Some(Sequence(2)));
         assert_eq!(now(Watched::Topics), Some(Sequence(3)));
@@ -207,16 +208,16 @@ mod tests {
         let all: Vec<TopicName> = (0..=MOST_AT_ONCE).map(|n| topic(&format!("t-{n}"))).collect();
         let other = topic("other");
         let few = &all[..MOST_AT_ONCE];
-        assert!(few.iter().all(|name| bell_of(name) != bell_of(&other)));
+        assert!(few.iter().all(|name| slot_of(name) != slot_of(&other)));
         let wakes = Wakes::new(1);
         let wake = |sequence, name: &TopicName, is_changed: bool| {
-            let mut touched = Touched::default();
+            let mut changed_set = ChangedSet::default();
             if is_changed {
-                touched.changed(name)
+                changed_set.changed(name)
             } else {
-                touched.appended_to(name)
+                changed_set.appended_to(name)
             }
-            wakes.wake(sequence, &touched);
+            wakes.wake(sequence, &changed_set);
         };
         let now = |of: &[TopicName], after| {
             wakes.changed(&Watched::AnyOf(of.to_vec()), Sequence(after)).now_or_never()
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bell_can_be_rung() {
-        assert!(Touched::everything().rung().eq(0..BELLS));
+    fn every_slot_can_be_marked() {
+        assert!(ChangedSet::everything().marked().eq(0..SLOTS));
     }
 }

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prombus_core::{Copies, CopyError, CopyFile, EventLog, HeldCopy, Mark};
+use prombus_core::{Copies, CopyError, CopyFile, EventLog, FileFingerprint, HeldCopy};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -77,8 +77,8 @@ pub struct PieceRequest {
     pub name: String,
     /// Where it begins.
     pub from: u64,
-    /// The mark of what the caller has of the file, up to there.
-    pub mark: Option<Mark>,
+    /// The fingerprint of what the caller has of the file, up to there.
+    pub fingerprint: Option<FileFingerprint>,
 }
 
 /// A piece of a file.
@@ -147,11 +147,11 @@ impl Backups {
             self.end(id);
             return Err(BackupError::GaveWay(id));
         }
-        let PieceRequest { name, from, mark } = piece;
+        let PieceRequest { name, from, fingerprint } = piece;
         // It is never closed.
         let _turn = self.reads.acquire().await;
-        if let Some(mark) = mark
-            && copy.mark(&name, from).await? != mark
+        if let Some(fingerprint) = fingerprint
+            && copy.fingerprint(&name, from).await? != fingerprint
         {
             return Err(BackupError::OtherContent { name, bytes: from });
         }

@@ -1,11 +1,11 @@
 //! Commits of consumers: acks, writes and publishes in one transaction.
 
-mod memory;
+mod ids;
 
 use crate::bus::{Bus, BusError};
 use crate::groups::{GroupError, GroupName, Groups, LeaseToken};
 use crate::room::DocumentRoom;
-use memory::{Memory, Name};
+use ids::{CommitIdStore, CommitKey};
 use prombus_core::{
     Append, Appended, Clock, Commit, DocumentWrite, Durability, Owner, ReadError, Receipt, TopicName,
     Versioning,
@@ -127,7 +127,7 @@ pub(crate) struct Commits {
     groups: Arc<Groups>,
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
-    memory: Arc<Memory>,
+    ids: Arc<CommitIdStore>,
     room: Arc<DocumentRoom>,
 }
 
@@ -138,8 +138,8 @@ impl Commits {
         bus: Arc<dyn Bus>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let memory = Arc::new(Memory::new(room.documents().clone(), bus.clone(), clock.clone()));
-        Self { groups, bus, clock, memory, room }
+        let ids = Arc::new(CommitIdStore::new(room.documents().clone(), bus.clone(), clock.clone()));
+        Self { groups, bus, clock, ids, room }
     }
 
     /// Lets commits wait no more for room: those that do are refused.
@@ -160,30 +160,30 @@ impl Commits {
     /// Gives a request its place in the order; all of it is done, or none of it.
     pub async fn enqueue(&self, request: CommitRequest) -> Result<Pending<CommitAnswer>, CommitRefused> {
         request.check()?;
-        let name = Name::of(&request);
+        let key = CommitKey::of(&request);
         let (acks, mut commit) = request.into_commit(self.clock.now_ms());
         let outline = Outline::of(&commit);
-        let Some(name) = name else {
+        let Some(key) = key else {
             let receipt = self.enqueue_admitted(&acks, commit).await?;
             return Ok(Box::pin(async move { Ok(outline.answer(receipt.await?, false)) }));
         };
-        let before = self.memory.recall(&name).await?;
-        if let Some(done) = before.done {
+        let known = self.ids.look_up(&key).await?;
+        if let Some(done) = known.done {
             return Ok(Box::pin(ready(Ok(outline.answer(done, true)))));
         }
-        commit.documents.push(self.memory.keep(&name, &before).await?);
+        commit.documents.push(self.ids.receipt_write(&key, &known).await?);
         let receipt = self.enqueue_admitted(&acks, commit).await;
-        let memory = self.memory.clone();
+        let ids = self.ids.clone();
         Ok(Box::pin(async move {
             let receipt = async { receipt?.await }.await;
-            memory.sweep().await;
+            ids.sweep().await;
             let error = match receipt {
                 Ok(receipt) => return Ok(outline.answer(receipt, false)),
                 Err(error) => error,
             };
             // The same one may have been under way at the same time, and have taken the leases or been remembered first;
             // and what was answered with an error may have happened all the same.
-            match memory.recall(&name).await?.done {
+            match ids.look_up(&key).await?.done {
                 Some(done) => Ok(outline.answer(done, true)),
                 None => Err(error),
             }

@@ -90,7 +90,7 @@ impl Claims {
     }
 
     /// Tells `observer` from now on when a topic is lost.
-    pub fn tell(&self, observer: Weak<dyn HomeObserver>) {
+    pub fn add_observer(&self, observer: Weak<dyn HomeObserver>) {
         self.observers.lock().push(observer);
     }
 

@@ -51,7 +51,7 @@ pub struct Hub {
     /// The log as normalizing readers see it.
     normal_log: Arc<dyn EventLog>,
     clock: Arc<dyn Clock>,
-    makes_topics: bool,
+    auto_create: bool,
     /// The settings of topics that the configuration names.
     new_topics: Arc<NewTopics>,
     topics: Arc<TopicsWatch>,
@@ -381,8 +381,8 @@ impl Hub {
     }
 
     /// Whether topics come into being by their first publish.
-    pub fn makes_topics(&self) -> bool {
-        self.makes_topics
+    pub fn auto_create(&self) -> bool {
+        self.auto_create
     }
 
     /// The log that a reader of a topic reads. One that normalizes is refused where it could not get through.

@@ -4,12 +4,12 @@
 //! what its documents contain at that moment: rows that already exist are the same.
 
 use crate::change::RowChange;
-use crate::documents::{RowsBefore, documents};
+use crate::documents::{PriorRows, documents};
 use crate::indexer::{Indexer, Keys};
 use crate::rows::{self, Rows, index_prefix};
 use bytes::Bytes;
 use prombus_core::collection::{
-    Before, IndexFailure, IndexState, Progress, TooLong, check_length, not_unique,
+    IndexFailure, IndexState, PriorDocuments, Progress, TooLong, check_length, not_unique,
 };
 use prombus_core::{CollectionState, CommitError, Document, ReadError};
 use std::collections::{BTreeMap, HashMap};
@@ -193,7 +193,7 @@ impl<'a> Adding<'a> {
         let Some(values) = rows::unique_values(state, self.index, document) else { return Ok(None) };
         match self.holders.insert(values.clone(), document.key.clone()) {
             Some(other) => Ok(Some(other)),
-            None => RowsBefore(rows).holder(values, &|other| other != document.key),
+            None => PriorRows(rows).holder(values, &|other| other != document.key),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::change::DocumentChange;
 use crate::rows::{self, Rows};
 use bytes::Bytes;
-use prombus_core::collection::{Before, IndexState, RowBytes, Slot};
+use prombus_core::collection::{IndexState, PriorDocuments, RowBytes, Slot};
 use prombus_core::{CollectionState, Document, ReadError};
 
 /// The row of a document.
@@ -15,9 +15,9 @@ pub struct DocumentRow {
 
 /// What was there before a commit, in rows.
 #[derive(Debug)]
-pub struct RowsBefore<R>(pub R);
+pub struct PriorRows<R>(pub R);
 
-impl<R: Rows> Before for RowsBefore<R> {
+impl<R: Rows> PriorDocuments for PriorRows<R> {
     type Row = DocumentRow;
 
     fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<DocumentRow>, ReadError> {

@@ -16,7 +16,7 @@ mod rows;
 
 pub use build::{IndexStep, StepLimits, backfill, build_step, build_to, rows_of_index};
 pub use change::{DocumentChange, IndexChanges, RowChange};
-pub use documents::{DocumentRow, RowsBefore, get, look_up, replace, scan};
+pub use documents::{DocumentRow, PriorRows, get, look_up, replace, scan};
 pub use find::find;
 pub use indexer::index_rows;
 pub use rows::{

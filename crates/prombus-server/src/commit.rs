@@ -1,6 +1,6 @@
 //! Commits, as HTTP and WebSocket both take them: what is asked for, whether the caller may, and what comes of it.
 
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::incoming;
@@ -66,7 +66,7 @@ impl CommitCall {
 
     /// Refuses what the caller may not do, as far as that shows without knowing whose the leases are.
     pub fn check(&self, caller: &Caller) -> Result<(), ApiError> {
-        let publish = |topic| caller.check(Ask { action: Action::Publish, topic, group: None });
+        let publish = |topic| caller.check(AccessRequest { action: Action::Publish, topic, group: None });
         self.request.writes.iter().try_for_each(|write| publish(&write.collection))?;
         self.request.publish.iter().try_for_each(|append| publish(append.topic.as_str()))?;
         if self.request.acks.is_empty() && self.not_a_lease.is_none() {
@@ -80,13 +80,13 @@ impl CommitCall {
     pub async fn enqueue(
         self,
         by: Requester,
-    ) -> Result<BoxFuture<'static, Result<Committed, ApiError>>, ApiError> {
+    ) -> Result<BoxFuture<'static, Result<CommitOutcome, ApiError>>, ApiError> {
         let Self { request, not_a_lease, .. } = self;
         let hub = by.app.hub()?;
         let settled = groups_of(hub, &request.acks);
         let may_settle = |LeaseOf { topic, group }: &LeaseOf| {
             let (topic, group) = (topic.as_str(), Some(group.as_str()));
-            by.caller.may(Ask { action: Action::Subscribe, topic, group })
+            by.caller.may(AccessRequest { action: Action::Subscribe, topic, group })
         };
         if !settled.iter().flatten().all(may_settle) {
             // A lease can be guessed, so whose it is must not be told.
@@ -110,7 +110,7 @@ impl CommitCall {
             answer.published().into_iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, new));
             let settled = settled.into_iter().zip(leases);
             let settled = settled.filter_map(|(of, lease)| Some((of?, lease))).collect();
-            Ok(Committed { answer, settled })
+            Ok(CommitOutcome { answer, settled })
         };
         Ok(committed.boxed())
     }
@@ -125,7 +125,7 @@ pub(crate) struct Requester {
 
 /// What came of a commit.
 #[derive(Debug)]
-pub(crate) struct Committed {
+pub(crate) struct CommitOutcome {
     /// What is answered.
     pub answer: CommitAnswer,
     /// The leases that it has settled.
@@ -248,7 +248,8 @@ impl RateCharge {
     /// The commit was refused, and this is what the caller is told.
     fn refused(&self, by: &Requester, error: CommitRefused) -> ApiError {
         self.put_back(by);
-        let may_read = |topic: &str| by.caller.may(Ask { action: Action::Read, topic, group: None });
+        let may_read =
+            |topic: &str| by.caller.may(AccessRequest { action: Action::Read, topic, group: None });
         match &error {
             CommitRefused::Bus(BusError::Commit(CommitError::NotUnique {
                 collection, key, fields, ..

@@ -10,8 +10,8 @@ use crate::metrics::Metrics;
 use crate::rate::TopicRates;
 use crate::request_guard;
 use crate::routes::{
-    backups, collections, commit, dlq, documents, events, groups, keys, ops, projections, publish, schemas,
-    snapshots, states, topics,
+    backups, collections, commit, dlq, document, documents, events, groups, keys, ops, projections, publish,
+    schemas, states, topics,
 };
 use crate::scrapes::Scrapes;
 use crate::serve;
@@ -140,7 +140,7 @@ impl Gateway {
             origins: Origins::new(options.allow_origins.clone(), hosts.clone()),
             hosts,
             rates: TopicRates::new(options.topic_events_per_s),
-            cache_control: snapshots::cache_control(options.snapshot_max_age, auth.is_on()),
+            cache_control: document::cache_control(options.snapshot_max_age, auth.is_on()),
             auth,
             tls: options.tls.clone().map(Tls::open).transpose()?,
             options,
@@ -297,10 +297,10 @@ const ROUTES: &[Route] = &[
     ),
     route("/v1/collections/{collection}/list", || get(documents::list), &[(Method::GET, READ_COLLECTION)]),
     // The empty string is a key here too.
-    route("/v1/collections/{collection}/snap/", || get(snapshots::snap), &[(Method::GET, READ_COLLECTION)]),
+    route("/v1/collections/{collection}/snap/", || get(document::snap), &[(Method::GET, READ_COLLECTION)]),
     route(
         "/v1/collections/{collection}/snap/{key}",
-        || get(snapshots::snap),
+        || get(document::snap),
         &[(Method::GET, READ_COLLECTION)],
     ),
     route("/v1/projections", || get(projections::list), &[(Method::GET, ADMIN_SOMEWHERE)]),

@@ -8,17 +8,17 @@
 //! is disconnected after a few seconds instead of a minute (see `stall_guard.rs` and `body.rs`). So clients that hold
 //! memory for nothing make room for the others.
 
-mod standing;
+mod connection_reservation;
 
 use crate::body::MIN_BYTES_PER_S;
 use crate::error::ApiError;
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
+pub(crate) use connection_reservation::ConnectionReservation;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use prombus_engine::Cost;
 use prombus_engine::groups::PullTurns;
-pub(crate) use standing::Standing;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -56,8 +56,8 @@ pub(crate) struct Memory(Arc<Shared>);
 struct Shared {
     limit: usize,
     used: AtomicUsize,
-    /// What of it stands for as long as a connection does.
-    standing: AtomicUsize,
+    /// What of it connections hold for as long as they are open.
+    connection_bytes: AtomicUsize,
     /// How many requests wait for room.
     waiting: AtomicUsize,
     /// How many of them have waited longer than a moment.
@@ -77,7 +77,7 @@ struct Shared {
 impl Memory {
     /// Room for so many bytes.
     pub fn new(limit: usize) -> Self {
-        let (used, standing, waiting, starving) = Default::default();
+        let (used, connection_bytes, waiting, starving) = Default::default();
         let (freed, turns) = (Notify::new(), Semaphore::new(MAX_TURNS));
         let pulls = PullTurns::new(|cost| match cost {
             Cost::None => MAX_PULLS,
@@ -88,7 +88,7 @@ impl Memory {
         Self(Arc::new(Shared {
             limit,
             used,
-            standing,
+            connection_bytes,
             waiting,
             starving,
             freed,
@@ -204,11 +204,11 @@ impl Memory {
     }
 
     fn try_reserve(&self, bytes: usize) -> Option<Reservation> {
-        let standing = self.0.standing.load(Ordering::SeqCst);
+        let connection_bytes = self.0.connection_bytes.load(Ordering::SeqCst);
         let fits = |used: usize| {
             let after = used.checked_add(bytes)?;
             // What is larger than all the room there is has its turn when nothing else is there that will go.
-            (after <= self.0.limit || used <= standing).then_some(after)
+            (after <= self.0.limit || used <= connection_bytes).then_some(after)
         };
         self.0.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
         Some(Reservation { memory: self.clone(), bytes })

@@ -11,7 +11,7 @@ use crate::state::rows::Target;
 use crate::state::view::View;
 use crate::store::DiskOptions;
 use parking_lot::{Mutex, RwLock};
-use prombus_core::{Clock, CommitError, Histogram, Touched, Wakes};
+use prombus_core::{ChangedSet, Clock, CommitError, Histogram, Wakes};
 use prombus_rows::StepLimits;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -180,11 +180,11 @@ impl Shared {
         self.view.read().clone()
     }
 
-    /// Makes a state visible, and wakes whoever waits for what was touched since the last one.
-    pub fn show(&self, view: View, touched: Touched) {
+    /// Makes a state visible, and wakes whoever waits for what was changed since the last one.
+    pub fn show(&self, view: View, changed_set: ChangedSet) {
         let sequence = view.sequence;
         *self.view.write() = Arc::new(view);
-        self.wakes.wake(sequence, &touched);
+        self.wakes.wake(sequence, &changed_set);
     }
 
     /// Whether events are refused because the disk is full.

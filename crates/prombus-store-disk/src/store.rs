@@ -174,7 +174,7 @@ impl DiskStore {
         let housekeeper = Housekeeper::new(start).map_err(at_file(&dir))?;
         let first: Vec<Chore> =
             unsealed.into_iter().map(|(part, facts)| Chore::Seal { part, facts }).collect();
-        let alarm = Alarm { shared: shared.clone(), writer: queue.clone() };
+        let alarm = PanicAlarm { shared: shared.clone(), writer: queue.clone() };
         let housekeeper = spawn("prombus-keeper", move || {
             let _alarm = alarm;
             housekeeper.run(first, housekeeping);
@@ -214,7 +214,7 @@ impl DiskStore {
     /// Scans the rows of a collection, if there is one of that name: on its own thread where that reads tables or may
     /// take long, so that other tasks go on meanwhile. What was begun there is done to its end, also where nobody waits
     /// for it any more.
-    async fn go_over<T: Default + Send + 'static>(
+    async fn scan_rows<T: Default + Send + 'static>(
         &self,
         collection: &str,
         look: impl FnOnce(&Rows, &CollectionState) -> Result<T, ReadError> + Send + 'static,
@@ -224,18 +224,18 @@ impl DiskStore {
         if view.rows.are_few_and_in_memory() {
             return look(&view.rows, &state);
         }
-        beside(move || look(&view.rows, &state)).await
+        on_blocking_thread(move || look(&view.rows, &state)).await
     }
 
-    /// Goes over events: on a thread of its own where that reaches back to parts that are full, because those may have to
+    /// Reads events: on a thread of its own where that reaches back to parts that are full, because those may have to
     /// come from the disk first, and a slow one must not keep other tasks waiting.
-    async fn go_back<T: Send + 'static>(
+    async fn read_events<T: Send + 'static>(
         &self,
         reaches_back: impl FnOnce(&ReadView) -> bool,
         look: impl FnOnce(&ReadView) -> Result<T, ReadError> + Send + 'static,
     ) -> Result<T, ReadError> {
         let view = self.read_view();
-        if reaches_back(&view) { beside(move || look(&view)).await } else { look(&view) }
+        if reaches_back(&view) { on_blocking_thread(move || look(&view)).await } else { look(&view) }
     }
 
     /// Looks for a single event: at once where its index is in memory. Only what is not there is looked for in full parts,
@@ -246,7 +246,7 @@ impl DiskStore {
     ) -> Result<Option<Event>, ReadError> {
         let view = self.read_view();
         match look(&view, Among::Open)? {
-            None if view.has_full_parts() => beside(move || look(&view, Among::Full)).await,
+            None if view.has_full_parts() => on_blocking_thread(move || look(&view, Among::Full)).await,
             found => Ok(found),
         }
     }
@@ -255,9 +255,9 @@ impl DiskStore {
         CommitError::Unavailable(self.shared.failure())
     }
 
-    /// Tells the writer something; whether it is still there to be told. One that has stopped has answered all, so who
+    /// Sends the writer something; whether it is still there to take it. One that has stopped has answered all, so who
     /// gets no answer although it was there knows that it panicked.
-    fn tell(&self, message: Message) -> bool {
+    fn send(&self, message: Message) -> bool {
         self.queue.lock().as_ref().is_some_and(|queue| queue.send(message).is_ok())
     }
 
@@ -282,8 +282,8 @@ impl DiskStore {
     }
 }
 
-/// Reads beside the runtime, to its end even if nobody waits for it any more.
-async fn beside<T: Send + 'static>(
+/// Reads on a thread that may block, to the end even if nobody waits for it any more.
+async fn on_blocking_thread<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, ReadError> {
     let read = tokio::task::spawn_blocking(read).await;
@@ -300,12 +300,12 @@ impl Drop for Guard {
 }
 
 /// Says so when the housekeeper panics. Nothing is put away then, and a writer that waits for it must not wait forever.
-struct Alarm {
+struct PanicAlarm {
     shared: Arc<Shared>,
     writer: mpsc::Sender<Message>,
 }
 
-impl Drop for Alarm {
+impl Drop for PanicAlarm {
     fn drop(&mut self) {
         if std::thread::panicking() {
             const REASON: &str = "the housekeeper has panicked; restart the hub";
@@ -333,7 +333,7 @@ impl EventLog for DiskStore {
         let permit = self.room.clone().acquire_many_owned(share).await.map_err(|_| self.unavailable())?;
         let (answer, answered) = oneshot::channel();
         let (work, since) = (Work::Commit(commit), Instant::now());
-        if !self.tell(Message::Commit(Job { work, answer, since, permit: Some(permit) })) {
+        if !self.send(Message::Commit(Job { work, answer, since, permit: Some(permit) })) {
             return Err(self.unavailable());
         }
         let shared = self.shared.clone();
@@ -344,7 +344,7 @@ impl EventLog for DiskStore {
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
         let (topic, at) = (request.topic.clone(), (request.partition, request.from));
-        self.go_back(|view| view.reaches_back(&topic, at), move |view| view.read(&request)).await
+        self.read_events(|view| view.reaches_back(&topic, at), move |view| view.read(&request)).await
     }
 
     async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
@@ -352,7 +352,7 @@ impl EventLog for DiskStore {
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
-        self.go_back(ReadView::has_full_parts, move |view| view.offset_at(&request)).await
+        self.read_events(ReadView::has_full_parts, move |view| view.offset_at(&request)).await
     }
 
     async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
@@ -372,11 +372,12 @@ impl EventLog for DiskStore {
         before: (Partition, Offset),
     ) -> Result<Option<Event>, ReadError> {
         let (topic, key) = (topic.clone(), key.to_owned());
-        self.go_back(ReadView::has_full_parts, move |view| view.previous_by_key(&topic, &key, before)).await
+        self.read_events(ReadView::has_full_parts, move |view| view.previous_by_key(&topic, &key, before))
+            .await
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
-        self.go_back(ReadView::has_full_parts, move |view| view.history(&request)).await
+        self.read_events(ReadView::has_full_parts, move |view| view.history(&request)).await
     }
 
     async fn erase(&self) -> Result<(), CommitError> {
@@ -398,7 +399,7 @@ impl EventLog for DiskStore {
         }
         let (answer, answered) = oneshot::channel();
         let unavailable = |_| ReadError::Unavailable(self.shared.failure());
-        self.tell(Message::Horizon(Horizon { past, answer }));
+        self.send(Message::Horizon(Horizon { past, answer }));
         answered.await.map_err(unavailable)
     }
 
@@ -462,7 +463,7 @@ impl EventLog for DiskStore {
 impl Copies for DiskStore {
     async fn hold(&self) -> Result<Arc<dyn HeldCopy>, CopyError> {
         let (holder, told) = oneshot::channel();
-        self.tell(Message::Hold(holder));
+        self.send(Message::Hold(holder));
         let unavailable = |_| CopyError::Unavailable(self.shared.failure());
         let moment = told.await.map_err(unavailable)?;
         let shared = self.shared.clone();
@@ -487,14 +488,16 @@ impl Documents for DiskStore {
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
         let ScanRequest { collection, after, limit } = request;
-        self.go_over(&collection, move |rows, state| prombus_rows::scan(rows, state, after.as_deref(), limit))
-            .await
+        self.scan_rows(&collection, move |rows, state| {
+            prombus_rows::scan(rows, state, after.as_deref(), limit)
+        })
+        .await
     }
 
     async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
         self.shared.note_list();
         let collection = request.collection.clone();
-        self.go_over(&collection, move |rows, state| prombus_rows::find(rows, state, &request)).await
+        self.scan_rows(&collection, move |rows, state| prombus_rows::find(rows, state, &request)).await
     }
 
     async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {

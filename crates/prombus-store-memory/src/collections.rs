@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prombus_core::collection::{Drafted, IndexState};
 use prombus_core::{CollectionState, CommitError, CommitLimits, DocumentWrite, ReadError};
-use prombus_rows::{DocumentRow, IndexStep, RowRange, Rows, RowsBefore, RowsIter, StepLimits};
+use prombus_rows::{DocumentRow, IndexStep, PriorRows, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -152,8 +152,8 @@ impl Staged {
     }
 
     /// The rows as they are before the documents of the commit.
-    pub fn before<'a>(&'a self, old: &'a Collections) -> RowsBefore<Over<'a>> {
-        RowsBefore(Over(old, &self.rows))
+    pub fn prior<'a>(&'a self, old: &'a Collections) -> PriorRows<Over<'a>> {
+        PriorRows(Over(old, &self.rows))
     }
 
     /// Puts what all writes to a document have made of it into the rows.

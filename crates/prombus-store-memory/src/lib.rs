@@ -85,10 +85,10 @@ impl EventLog for MemoryStore {
             return Err(CommitError::Unavailable("the store is closed".into()));
         }
         // There is no queue: its turn has come.
-        let done = state.commit(&commit, self.clock.now_ms()).map(|(receipt, mut touched)| {
-            touched.wrote(&commit.documents);
+        let done = state.commit(&commit, self.clock.now_ms()).map(|(receipt, mut changed_set)| {
+            changed_set.wrote(&commit.documents);
             // While the state is locked, so that sequence and state move as one.
-            self.wakes.wake(receipt.sequence.0, &touched);
+            self.wakes.wake(receipt.sequence.0, &changed_set);
             receipt
         });
         Ok(Ticket::decided(done))

@@ -10,7 +10,7 @@ use prombus_core::{
     DocumentWrite, Durability, Event, KnownEvent, Loss, Offset, Offsets, Partition, Placer, Remembered,
     TopicName, TopicNumber, TopicRef, TopicState,
 };
-use prombus_rows::{DocumentRow, RowsBefore};
+use prombus_rows::{DocumentRow, PriorRows};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -95,9 +95,9 @@ impl<'a> Stage<'a> {
 
 impl Staging for Stage<'_> {
     type Row = DocumentRow;
-    type Appending<'b> = Vec<Appended>;
-    type Before<'b>
-        = RowsBefore<Over<'b>>
+    type AppendState<'b> = Vec<Appended>;
+    type PriorDocuments<'b>
+        = PriorRows<Over<'b>>
     where
         Self: 'b;
 
@@ -287,8 +287,8 @@ impl Staging for Stage<'_> {
         Ok(())
     }
 
-    fn documents_before(&self) -> RowsBefore<Over<'_>> {
-        self.changes.collections.before(&self.state.collections)
+    fn prior_documents(&self) -> PriorRows<Over<'_>> {
+        self.changes.collections.prior(&self.state.collections)
     }
 
     fn put_document(

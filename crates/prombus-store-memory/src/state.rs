@@ -6,8 +6,8 @@ use bytestring::ByteString;
 use prombus_core::commit::DEFAULT_RESULT_BYTES;
 use prombus_core::staging;
 use prombus_core::{
-    Bounds, Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Kept, KnownEvent, Loss, Offset,
-    Partition, Placer, Receipt, Sequence, TopicName, TopicRef, TopicState, Touched,
+    Bounds, ChangedSet, Commit, CommitError, Cursor, CursorKey, Event, IdMaker, Kept, KnownEvent, Loss,
+    Offset, Partition, Placer, Receipt, Sequence, TopicName, TopicRef, TopicState,
 };
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -144,22 +144,22 @@ impl State {
         }
     }
 
-    pub fn commit(&mut self, commit: &Commit, now_ms: u64) -> Result<(Receipt, Touched), CommitError> {
+    pub fn commit(&mut self, commit: &Commit, now_ms: u64) -> Result<(Receipt, ChangedSet), CommitError> {
         // Recorded time never runs backwards, whatever the clock does.
         self.last_recorded_ts = self.last_recorded_ts.max(now_ms);
         let result_bytes = self.result_bytes;
         let mut stage = Stage::new(self, now_ms);
         let receipt = staging::stage(&mut stage, commit, result_bytes)?;
         let changes = stage.into_changes();
-        let touched = self.apply(changes);
-        Ok((Receipt { sequence: Sequence(self.sequence), ..receipt }, touched))
+        let changed_set = self.apply(changes);
+        Ok((Receipt { sequence: Sequence(self.sequence), ..receipt }, changed_set))
     }
 
-    fn apply(&mut self, changes: Changes) -> Touched {
-        let mut touched = Touched::default();
+    fn apply(&mut self, changes: Changes) -> ChangedSet {
+        let mut changed_set = ChangedSet::default();
         self.next_topic = changes.next_topic;
         for (name, change) in changes.topics {
-            touched.changed(&name);
+            changed_set.changed(&name);
             match change {
                 None => self.remove_topic(&name),
                 Some(state) => match self.topics.get_mut(&name) {
@@ -178,7 +178,7 @@ impl State {
             let topic = self.topics.get_mut(&name).filter(|topic| Some(topic.state.number) == incarnation);
             if let Some(log) = topic.and_then(|topic| topic.logs.get_mut(partition.0 as usize)) {
                 log.give_up(which, loss);
-                touched.changed(&name);
+                changed_set.changed(&name);
             }
         }
         for (TopicRef { name, incarnation }, key) in changes.forgotten {
@@ -188,7 +188,7 @@ impl State {
             }
         }
         for event in changes.events {
-            touched.appended_to(&event.topic);
+            changed_set.appended_to(&event.topic);
             if let Some(topic) = self.topics.get_mut(&event.topic) {
                 topic.push(event);
             }
@@ -201,7 +201,7 @@ impl State {
             };
         }
         self.sequence += 1;
-        touched
+        changed_set
     }
 
     fn remove_topic(&mut self, name: &TopicName) {

@@ -107,7 +107,7 @@ pub fn known_before(jobs: &[Job], cache: &RwLock<Cache>) -> Facts {
             Job::Commit(commit, _) if commit.config.is_empty() => {
                 commit.events.iter().for_each(|append| topic(&mut facts, &append.topic));
                 commit.event_copies.iter().for_each(|copy| topic(&mut facts, &copy.topic));
-                commit.seen.iter().for_each(|seen| topic(&mut facts, &seen.name));
+                commit.expected_topics.iter().for_each(|fence| topic(&mut facts, &fence.name));
                 commit.cursors.iter().for_each(|step| topic(&mut facts, &step.key.topic));
                 commit.documents.iter().for_each(|write| collection(&mut facts, &write.collection));
             }
@@ -154,7 +154,7 @@ pub fn stage(shared: &Shared, facts: &Facts, jobs: &[Job], placer: &Placer) -> S
                 let answer = staging::stage(&mut stage, commit, shared.result_bytes);
                 let taken = answer.is_ok();
                 if taken {
-                    stage.changes.touched.wrote(&commit.documents);
+                    stage.changes.changed_set.wrote(&commit.documents);
                 }
                 (Outcome::Commit(answer), taken)
             }

@@ -6,8 +6,8 @@ use crate::facts::{CursorId, Facts};
 use crate::head::{Catalog, CollectionHead, Head, Part};
 use bytes::Bytes;
 use prombus_core::{
-    CollectionState, Cursor, CursorKey, Document, KnownEvent, Offset, Offsets, Partition, TopicName,
-    TopicState, Touched,
+    ChangedSet, CollectionState, Cursor, CursorKey, Document, KnownEvent, Offset, Offsets, Partition,
+    TopicName, TopicState,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Changes {
     /// Rows of indexes that are made: the number of the collection, the key of the document, and the key of the row.
     pub index_rows: Vec<(u32, String, Bytes)>,
     pub catalog: Option<Catalog>,
-    pub touched: Touched,
+    pub changed_set: ChangedSet,
 }
 
 /// Events of one incarnation of a topic that are given up.
@@ -101,7 +101,7 @@ impl Changes {
         }
         self.index_rows.extend(later.index_rows);
         self.catalog = later.catalog.or(self.catalog);
-        self.touched.add(&later.touched);
+        self.changed_set.add(&later.changed_set);
     }
 
     /// The names of all topics whose heads change.

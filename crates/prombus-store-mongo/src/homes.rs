@@ -79,28 +79,28 @@ fn unavailable(error: mongodb::error::Error) -> HomesError {
 }
 
 /// Why something was not done.
-enum Trouble {
+enum TransactError {
     /// It may be tried again.
     Failure(Failure),
     Refused(HomesError),
 }
 
-impl From<mongodb::error::Error> for Trouble {
+impl From<mongodb::error::Error> for TransactError {
     fn from(error: mongodb::error::Error) -> Self {
         Self::Failure(error.into())
     }
 }
 
 /// What a hub does in one transaction, after it was heard of.
-enum Act<'a> {
+enum HomesCall<'a> {
     Claim(&'a ClaimRequest),
     Renew(&'a [Claim]),
     Release(&'a Claim),
-    Come,
+    Beat,
 }
 
 /// What came of it: the claim, or which claims still hold.
-enum Acted {
+enum HomesReply {
     Claimed(Epoch, Option<HubId>),
     Held(Vec<bool>),
     Done,
@@ -115,7 +115,7 @@ impl MongoHomes {
         let is_real = matches!(options.time, HomesTime::Database);
         let hub = Arc::new(Hub { shared, options, has_left: AtomicBool::new(false) });
         let mut homes = Self { hub: hub.clone(), version, tasks: vec![hears] };
-        hub.act(Act::Come).await?;
+        hub.call(HomesCall::Beat).await?;
         if is_real {
             homes.tasks.push(tokio::spawn(beat(hub)).abort_handle());
         }
@@ -141,7 +141,7 @@ async fn beat(hub: Arc<Hub>) {
         if hub.has_left.load(Ordering::Acquire) {
             return;
         }
-        if let Err(error) = hub.act(Act::Come).await {
+        if let Err(error) = hub.call(HomesCall::Beat).await {
             tracing::warn!(%error, "failed to send a heartbeat to the database; will retry");
         }
     }
@@ -181,17 +181,17 @@ impl Hub {
         Some(asked + self.options.ttl_ms * 2 / 3)
     }
 
-    async fn act(&self, act: Act<'_>) -> Result<Acted, HomesError> {
+    async fn call(&self, call: HomesCall<'_>) -> Result<HomesReply, HomesError> {
         let client = self.shared.names.db().client();
         let mut session = client.start_session().await.map_err(unavailable)?;
         for tries in 0..pause::TRIES {
-            let failure = match self.attempt(&mut session, &act).await {
-                Ok(acted) => return Ok(acted),
-                Err(Trouble::Refused(error)) => {
+            let failure = match self.attempt(&mut session, &call).await {
+                Ok(reply) => return Ok(reply),
+                Err(TransactError::Refused(error)) => {
                     let _ = session.abort_transaction().await;
                     return Err(error);
                 }
-                Err(Trouble::Failure(failure)) => failure,
+                Err(TransactError::Failure(failure)) => failure,
             };
             let _ = session.abort_transaction().await;
             match failure {
@@ -203,7 +203,11 @@ impl Hub {
         Err(HomesError::Unavailable("too many conflicts with other hubs".into()))
     }
 
-    async fn attempt(&self, session: &mut ClientSession, act: &Act<'_>) -> Result<Acted, Trouble> {
+    async fn attempt(
+        &self,
+        session: &mut ClientSession,
+        call: &HomesCall<'_>,
+    ) -> Result<HomesReply, TransactError> {
         session
             .start_transaction()
             .read_concern(ReadConcern::snapshot())
@@ -211,18 +215,18 @@ impl Hub {
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .await?;
         let (now, mut is_news) = self.beat(session).await?;
-        let acted = match act {
-            Act::Come => Acted::Done,
-            Act::Claim(request) => self.claim_in(session, request, (now, &mut is_news)).await?,
-            Act::Renew(claims) => Acted::Held(self.held(session, claims).await?),
-            Act::Release(claim) => {
+        let reply = match call {
+            HomesCall::Beat => HomesReply::Done,
+            HomesCall::Claim(request) => self.claim_in(session, request, (now, &mut is_news)).await?,
+            HomesCall::Renew(claims) => HomesReply::Held(self.held(session, claims).await?),
+            HomesCall::Release(claim) => {
                 let which = doc! {
                     "_id": claim.topic.as_str(), "hub": &*self.options.hub.0, "epoch": claim.epoch.0 as i64,
                 };
                 let claims = self.shared.names.claims();
                 let update = claims.update_one(which, doc! { "$set": { "hub": null } });
                 is_news |= update.session(&mut *session).await?.modified_count > 0;
-                Acted::Done
+                HomesReply::Done
             }
         };
         if is_news {
@@ -230,13 +234,13 @@ impl Hub {
             let update = claims.update_one(doc! { "_id": VERSION }, doc! { "$inc": { "n": 1_i64 } });
             update.upsert(true).session(&mut *session).await?;
         }
-        // What became of one that is not answered is found out by asking again: each act says what shall be.
+        // What became of one that is not answered is found out by asking again: each call says what shall be.
         session.commit_transaction().await?;
-        Ok(acted)
+        Ok(reply)
     }
 
     /// The hub is heard of. Gives the time, and whether others will hear that it has come, or come back.
-    async fn beat(&self, session: &mut ClientSession) -> Result<(i64, bool), Trouble> {
+    async fn beat(&self, session: &mut ClientSession) -> Result<(i64, bool), TransactError> {
         let sessions = self.shared.sessions().into_iter();
         let sessions = sessions.map(|bytes| Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes }));
         let set = doc! { "$set": {
@@ -264,7 +268,7 @@ impl Hub {
         session: &mut ClientSession,
         ClaimRequest { topic, above }: &ClaimRequest,
         (now, is_news): (i64, &mut bool),
-    ) -> Result<Acted, Trouble> {
+    ) -> Result<HomesReply, TransactError> {
         let names = &self.shared.names;
         let me = &*self.options.hub.0;
         let claims = names.claims();
@@ -273,14 +277,16 @@ impl Hub {
         let has = known.as_ref().and_then(|known| known.get_str("hub").ok()).map(str::to_owned);
         let mut from = None;
         match has.as_deref() {
-            Some(hub) if hub == me && Epoch(epoch) > *above => return Ok(Acted::Claimed(Epoch(epoch), None)),
+            Some(hub) if hub == me && Epoch(epoch) > *above => {
+                return Ok(HomesReply::Claimed(Epoch(epoch), None));
+            }
             Some(hub) if hub != me => {
                 let hubs = names.hubs();
                 let other = hubs.find_one(doc! { "_id": hub }).session(&mut *session).await?;
                 let beat = other.as_ref().and_then(|other| other.get_i64("beat").ok());
                 if beat.is_some_and(|beat| now - beat < self.ttl()) {
                     let hub = HubId(hub.into());
-                    return Err(Trouble::Refused(HomesError::Elsewhere { topic: topic.clone(), hub }));
+                    return Err(TransactError::Refused(HomesError::Elsewhere { topic: topic.clone(), hub }));
                 }
                 // This meets its next beat, if that comes in the same moment.
                 let fence = hubs.update_one(doc! { "_id": hub }, doc! { "$inc": { "lost": 1_i64 } });
@@ -294,10 +300,10 @@ impl Hub {
         let replace = claims.replace_one(doc! { "_id": topic.as_str() }, claim);
         replace.upsert(true).session(session).await?;
         *is_news = true;
-        Ok(Acted::Claimed(epoch, from))
+        Ok(HomesReply::Claimed(epoch, from))
     }
 
-    async fn held(&self, session: &mut ClientSession, claims: &[Claim]) -> Result<Vec<bool>, Trouble> {
+    async fn held(&self, session: &mut ClientSession, claims: &[Claim]) -> Result<Vec<bool>, TransactError> {
         let topics: Vec<&str> = claims.iter().map(|claim| claim.topic.as_str()).collect();
         let filter = doc! { "_id": { "$in": topics }, "hub": &*self.options.hub.0 };
         let from = self.shared.names.claims();
@@ -379,8 +385,8 @@ async fn follow(shared: Arc<Shared>, to: Arc<watch::Sender<u64>>, mut stream: Ch
 impl Homes for MongoHomes {
     async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
         let asked = self.hub.shared.clock.steady_ms();
-        match self.hub.act(Act::Claim(&request)).await? {
-            Acted::Claimed(epoch, from) => {
+        match self.hub.call(HomesCall::Claim(&request)).await? {
+            HomesReply::Claimed(epoch, from) => {
                 if let Some(from) = from
                     && let Err(error) = self.hub.end_sessions(&from).await
                 {
@@ -388,13 +394,15 @@ impl Homes for MongoHomes {
                 }
                 Ok(Claim { topic: request.topic, epoch, until: self.hub.until(asked) })
             }
-            Acted::Held(_) | Acted::Done => Err(HomesError::Lost(request.topic)),
+            HomesReply::Held(_) | HomesReply::Done => Err(HomesError::Lost(request.topic)),
         }
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
         let asked = self.hub.shared.clock.steady_ms();
-        let Acted::Held(held) = self.hub.act(Act::Renew(claims)).await? else { return Ok(Vec::new()) };
+        let HomesReply::Held(held) = self.hub.call(HomesCall::Renew(claims)).await? else {
+            return Ok(Vec::new());
+        };
         let renewed = |(claim, held): (&Claim, bool)| match held {
             true => Ok(Claim { until: self.hub.until(asked), ..claim.clone() }),
             false => Err(HomesError::Lost(claim.topic.clone())),
@@ -403,7 +411,7 @@ impl Homes for MongoHomes {
     }
 
     async fn release(&self, claim: &Claim) -> Result<(), HomesError> {
-        self.hub.act(Act::Release(claim)).await.map(drop)
+        self.hub.call(HomesCall::Release(claim)).await.map(drop)
     }
 
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {

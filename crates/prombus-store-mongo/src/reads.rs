@@ -33,14 +33,14 @@ pub fn of_key_before(topic: u32, key: &str, before: Option<At>) -> Document {
     }
 }
 
-/// One snapshot of the database.
-pub struct Snapshot<'a> {
+/// A session that reads one snapshot of the database.
+pub struct SnapshotSession<'a> {
     names: &'a Names,
     session: ClientSession,
     salt: u32,
 }
 
-impl<'a> Snapshot<'a> {
+impl<'a> SnapshotSession<'a> {
     pub async fn new(names: &'a Names, salt: u32) -> Result<Self, ReadError> {
         let session = names.db().client().start_session().snapshot(true).await.map_err(unreadable)?;
         Ok(Self { names, session, salt })

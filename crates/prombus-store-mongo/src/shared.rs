@@ -4,7 +4,7 @@ use crate::facts::Cache;
 use crate::names::Names;
 use mongodb::bson::Document;
 use parking_lot::{Mutex, RwLock};
-use prombus_core::{Clock, Histogram, Touched, Wakes};
+use prombus_core::{ChangedSet, Clock, Histogram, Wakes};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,13 +100,13 @@ impl Shared {
         &self.wakes
     }
 
-    /// Tells that so many commits are visible, which have touched this. Gives the sequence before the first of them.
-    pub fn tell(&self, commits: u64, touched: &Touched) -> u64 {
+    /// Tells that so many commits are visible, which have changed this. Gives the sequence before the first of them.
+    pub fn tell(&self, commits: u64, changed_set: &ChangedSet) -> u64 {
         let mut sequence = self.sequence.lock();
         let before = *sequence;
         *sequence += commits;
         // While it is locked, so that waiters are woken in the order of sequences.
-        self.wakes.wake(*sequence, touched);
+        self.wakes.wake(*sequence, changed_set);
         before
     }
 

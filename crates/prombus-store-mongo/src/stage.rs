@@ -5,7 +5,7 @@ use crate::event_doc::NewEvent;
 use crate::event_id::made_id;
 use crate::facts::{CursorId, Facts};
 use crate::head::{Catalog, Head, Part};
-use crate::stage_documents::Standing;
+use crate::stage_documents::PriorState;
 use prombus_core::collection::Drafted;
 use prombus_core::staging::{self, AppendOne, Staging};
 use prombus_core::{
@@ -61,7 +61,7 @@ impl<'a> Stage<'a> {
         part.horizon_ts = part.horizon_ts.max(loss.horizon_ts.unwrap_or(0));
         change(&mut part);
         self.put_part(topic, partition, part);
-        self.changes.touched.changed(&topic.name);
+        self.changes.changed_set.changed(&topic.name);
     }
 
     fn is_left(&self, topic: u32, at: (Partition, Offset)) -> bool {
@@ -72,9 +72,9 @@ impl<'a> Stage<'a> {
 
 impl Staging for Stage<'_> {
     type Row = ();
-    type Appending<'b> = Vec<Appended>;
-    type Before<'b>
-        = Standing<'b>
+    type AppendState<'b> = Vec<Appended>;
+    type PriorDocuments<'b>
+        = PriorState<'b>
     where
         Self: 'b;
 
@@ -144,7 +144,7 @@ impl Staging for Stage<'_> {
                 }
             }
         }
-        self.changes.touched.changed(&topic.name);
+        self.changes.changed_set.changed(&topic.name);
         self.changes.topics.insert(topic.name.clone(), Some(topic));
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Staging for Stage<'_> {
         catalog.topics = catalog.topics.saturating_sub(1);
         self.changes.catalog = Some(catalog);
         self.changes.dropped_topics.extend(number);
-        self.changes.touched.changed(name);
+        self.changes.changed_set.changed(name);
         self.changes.topics.insert(name.clone(), None);
         Ok(())
     }
@@ -342,13 +342,13 @@ impl Staging for Stage<'_> {
             event,
         };
         self.changes.ids.insert((event.topic, event.event.id), event.known);
-        self.changes.touched.appended_to(&topic.name);
+        self.changes.changed_set.appended_to(&topic.name);
         self.changes.events.push(event);
         Ok(())
     }
 
-    fn documents_before(&self) -> Standing<'_> {
-        Standing { facts: self.facts, before: self.before }
+    fn prior_documents(&self) -> PriorState<'_> {
+        PriorState { facts: self.facts, before: self.before }
     }
 
     fn put_document(&mut self, write: &DocumentWrite, drafted: Drafted<()>) -> Result<(), CommitError> {
@@ -357,7 +357,7 @@ impl Staging for Stage<'_> {
         state.count_change(old.as_ref(), new.as_ref());
         if old.is_some() || new.is_some() {
             if let Some(new) = &new {
-                for values in Standing::held(&state, new) {
+                for values in PriorState::held(&state, new) {
                     self.changes.holders.entry(values).or_default().push(new.key.clone());
                 }
             }

@@ -4,16 +4,16 @@
 use crate::changes::Changes;
 use crate::facts::Facts;
 use bytes::Bytes;
-use prombus_core::collection::{Before, IndexState, RowBytes, Slot};
+use prombus_core::collection::{IndexState, PriorDocuments, RowBytes, Slot};
 use prombus_core::{CollectionState, Document, ReadError};
 
 /// What stands before a commit.
-pub struct Standing<'a> {
+pub struct PriorState<'a> {
     pub facts: &'a Facts,
     pub before: &'a Changes,
 }
 
-impl Standing<'_> {
+impl PriorState<'_> {
     /// What a document holds of unique indexes.
     pub fn held(state: &CollectionState, document: &Document) -> Vec<Bytes> {
         let unique = state.indexes.iter().filter(|index| index.is_enforced());
@@ -25,7 +25,7 @@ impl Standing<'_> {
     }
 }
 
-impl Before for Standing<'_> {
+impl PriorDocuments for PriorState<'_> {
     type Row = ();
 
     fn look_up(&self, state: &CollectionState, key: &str) -> Result<Slot<()>, ReadError> {
@@ -64,7 +64,7 @@ impl Before for Standing<'_> {
     }
 }
 
-impl Standing<'_> {
+impl PriorState<'_> {
     fn holds(&self, number: u32, document: &Document, values: &Bytes) -> bool {
         let staged = self.before.collections.values().flatten();
         let state = staged.into_iter().find(|state| state.number == number);

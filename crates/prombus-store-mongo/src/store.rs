@@ -8,7 +8,7 @@ use crate::head::{CollectionHead, Head};
 use crate::homes::{HomesOptions, Hub, MongoHomes};
 use crate::keeping;
 use crate::open::{self, MongoOptions, OpenError};
-use crate::reads::{Snapshot, damaged};
+use crate::reads::{SnapshotSession, damaged};
 use crate::shared::{Shared, SharedOptions};
 use crate::trash::Sweeper;
 use crate::watch;
@@ -71,8 +71,8 @@ impl MongoStore {
         Ok(homes)
     }
 
-    async fn snapshot(&self) -> Result<Snapshot<'_>, ReadError> {
-        Snapshot::new(&self.shared.names, self.shared.salt).await
+    async fn snapshot(&self) -> Result<SnapshotSession<'_>, ReadError> {
+        SnapshotSession::new(&self.shared.names, self.shared.salt).await
     }
 
     async fn session(&self) -> Result<ClientSession, ReadError> {

@@ -9,7 +9,7 @@ use crate::shared::{Counts, Shared};
 use futures::StreamExt;
 use mongodb::bson::{Document, doc};
 use mongodb::change_stream::ChangeStream;
-use prombus_core::{TopicName, Touched};
+use prombus_core::{ChangedSet, TopicName};
 use std::sync::Arc;
 
 /// Opens a stream of what changes from now on.
@@ -47,7 +47,7 @@ pub async fn follow(shared: Arc<Shared>, mut stream: ChangeStream<Document>) {
         };
         *shared.cache.write() = Default::default();
         // Whatever has changed meanwhile.
-        shared.tell(1, &Touched::everything());
+        shared.tell(1, &ChangedSet::everything());
         shared.has_index.notify_one();
     }
 }
@@ -59,20 +59,20 @@ fn heed(shared: &Shared, change: &Document) {
     let name = change.get_document("documentKey").ok().and_then(|key| key.get_str("_id").ok());
     let of = change.get_document("ns").ok().and_then(|ns| ns.get_str("coll").ok());
     let (Some(name), Some(of)) = (name, of) else { return };
-    let mut touched = Touched::default();
+    let mut changed_set = ChangedSet::default();
     let is_update = change.get_str("operationType").is_ok_and(|kind| kind == "update");
     if of == shared.names.name("collections") {
         shared.cache.write().collections.remove(name);
-        touched.wrote_to(name);
+        changed_set.wrote_to(name);
         if !is_update {
             shared.has_index.notify_one();
         }
     } else if let Ok(topic) = TopicName::parse(name) {
         shared.cache.write().heads.remove(&topic);
         match is_update {
-            true => touched.appended_to(&topic),
-            false => touched.changed(&topic),
+            true => changed_set.appended_to(&topic),
+            false => changed_set.changed(&topic),
         }
     }
-    shared.tell(1, &touched);
+    shared.tell(1, &changed_set);
 }

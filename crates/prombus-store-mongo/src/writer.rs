@@ -63,18 +63,18 @@ enum Ended {
 }
 
 /// Why it is not known what became of a transaction, or why it did not happen.
-enum Trouble {
+enum TransactError {
     Failure(Failure),
     Unknown(String),
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for TransactError {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }
 }
 
-impl From<mongodb::error::Error> for Trouble {
+impl From<mongodb::error::Error> for TransactError {
     fn from(error: mongodb::error::Error) -> Self {
         Self::Failure(error.into())
     }
@@ -183,26 +183,26 @@ impl Writer {
             tries += 1;
             Counts::add(&self.shared.counts.retries);
             match error {
-                Trouble::Unknown(why) => {
+                TransactError::Unknown(why) => {
                     Counts::add(&self.shared.counts.unknown);
                     *self.shared.cache.write() = Default::default();
                     return Err(CommitError::Unknown(why));
                 }
-                Trouble::Failure(Failure::Conflict) => {
+                TransactError::Failure(Failure::Conflict) => {
                     Counts::add(&self.shared.counts.conflicts);
                     self.forget(jobs);
                     if tries >= pause::TRIES {
                         return Err(CommitError::Busy);
                     }
                 }
-                Trouble::Failure(Failure::TooLarge) => {
+                TransactError::Failure(Failure::TooLarge) => {
                     let bytes = jobs.iter().map(Job::size).sum();
                     return Err(CommitError::TooLarge { bytes, limit: BYTES_AT_ONCE });
                 }
-                Trouble::Failure(Failure::Read(error)) => {
+                TransactError::Failure(Failure::Read(error)) => {
                     return Err(CommitError::Unavailable(error.to_string()));
                 }
-                Trouble::Failure(Failure::Down(why)) => {
+                TransactError::Failure(Failure::Down(why)) => {
                     tracing::debug!(%why, "a transaction has failed");
                     self.session = None;
                     if begun.elapsed() >= self.shared.wait {
@@ -214,7 +214,7 @@ impl Writer {
         }
     }
 
-    async fn attempt(&mut self, jobs: &[Job]) -> Result<Ended, Trouble> {
+    async fn attempt(&mut self, jobs: &[Job]) -> Result<Ended, TransactError> {
         let shared = self.shared.clone();
         self.begin().await?;
         let ready = self.stage(jobs).await?;
@@ -360,7 +360,7 @@ impl Writer {
         if !changes.collections.values().all(|state| state.as_ref().is_some_and(is_known)) {
             self.shared.has_index.notify_one();
         }
-        let first = self.shared.tell(taken, &changes.touched);
+        let first = self.shared.tell(taken, &changes.changed_set);
         (outcomes, first)
     }
 }
@@ -386,13 +386,13 @@ pub async fn make_indexes(shared: &Shared, number: u32, indexes: &[Document]) ->
 }
 
 /// Commits, and asks again for as long as it is not known what became of that.
-async fn commit(session: &mut ClientSession, wait: Duration) -> Result<(), Trouble> {
+async fn commit(session: &mut ClientSession, wait: Duration) -> Result<(), TransactError> {
     let begun = Instant::now();
     let mut tries = 0;
     loop {
         let Err(error) = session.commit_transaction().await else { return Ok(()) };
         if error.contains_label(TRANSIENT_TRANSACTION_ERROR) {
-            return Err(Trouble::Failure(match Failure::from(error) {
+            return Err(TransactError::Failure(match Failure::from(error) {
                 Failure::Down(why) => Failure::Down(why),
                 _ => Failure::Conflict,
             }));
@@ -401,7 +401,7 @@ async fn commit(session: &mut ClientSession, wait: Duration) -> Result<(), Troub
             return Err(error.into());
         }
         if begun.elapsed() >= wait {
-            return Err(Trouble::Unknown(text(&error)));
+            return Err(TransactError::Unknown(text(&error)));
         }
         tries += 1;
         pause::after_conflict(tries).await;

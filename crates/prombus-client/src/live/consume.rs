@@ -4,7 +4,7 @@ use super::Live;
 use super::delivery::Delivery;
 use super::feed::FeedEnd;
 use super::handling::{HandlerState, work};
-use super::keeping::{EXTEND_UP_TO, keep};
+use super::lease_extension::{EXTEND_UP_TO, extend_leases};
 use super::subscription::{SubscribeOptions, Subscription};
 use crate::ClientError;
 use std::fmt::Display;
@@ -109,7 +109,7 @@ impl Live {
             workers.spawn(work(desk.clone(), handler.clone()));
         }
         let feed = subscription.feed.clone();
-        subscription.keeper.spawn(keep(feed, up_to, move |now| desk.extensions(now)));
+        subscription.keeper.spawn(extend_leases(feed, up_to, move |now| desk.extensions(now)));
         Ok(Consumer { subscription, workers, stopping })
     }
 }

@@ -3,7 +3,7 @@
 use super::command::Command;
 use super::failure::Failure;
 use super::later::later;
-use super::settle::{Lease, Settle, Settled, Verb};
+use super::settle::{Lease, Settle, SettleKind, Settled};
 use crate::{ClientError, EventRecord, HubError};
 use prombus_wire::ErrorCode;
 use serde::de::DeserializeOwned;
@@ -52,7 +52,7 @@ impl Delivery {
         if self.lease.token.is_refused() && !self.lease.token.is_settled() {
             return Ok(Settled::Unconfirmed);
         }
-        self.settle(Verb::Ack).await
+        self.settle(SettleKind::Ack).await
     }
 
     /// Nacks the event: it is redelivered after `delay`, or else with exponential backoff, and dead-lettered after too many
@@ -66,7 +66,7 @@ impl Delivery {
     /// event is redelivered, unless you ack it, which is remembered.
     pub async fn extend(&mut self, time: Duration) -> Result<Settled, ClientError> {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let settled = self.settle(Verb::Extend { ms }).await?;
+        let settled = self.settle(SettleKind::Extend { ms }).await?;
         if settled == Settled::Confirmed {
             self.lease.deadline = later(Instant::now(), time);
         }
@@ -79,17 +79,17 @@ impl Delivery {
         Self { event: event.clone(), attempt: *attempt, max_attempts: *max_attempts, lease: lease.clone() }
     }
 
-    async fn settle(&self, verb: Verb) -> Result<Settled, ClientError> {
+    async fn settle(&self, kind: SettleKind) -> Result<Settled, ClientError> {
         let Lease { token, made, feed, .. } = &self.lease;
         if token.is_settled() {
-            return match verb {
-                Verb::Ack => Ok(Settled::Confirmed),
+            return match kind {
+                SettleKind::Ack => Ok(Settled::Confirmed),
                 _ => Err(Failure::from(HubError::of_code(ErrorCode::LeaseExpired, COMMITTED)).into()),
             };
         }
         let (done, answered) = oneshot::channel();
         let (token, event) = (token.clone(), self.event.id.clone());
-        let settle = Settle { verb, token, made: *made, event, kept: None, done: Some(done) };
+        let settle = Settle { kind, token, made: *made, event, kept: None, done: Some(done) };
         feed.tell(Command::Settle { feed: feed.number, settle }).await?;
         let answer = answered.await.unwrap_or(Err(Failure::Closed));
         Ok(answer?)
@@ -97,9 +97,9 @@ impl Delivery {
 }
 
 /// The failure of an event.
-pub(crate) fn nack(reason: &str, delay: Option<Duration>) -> Verb {
+pub(crate) fn nack(reason: &str, delay: Option<Duration>) -> SettleKind {
     let delay_ms = delay.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-    Verb::Nack { reason: Some(reason.chars().take(MAX_REASON_CHARS).collect()), delay_ms }
+    SettleKind::Nack { reason: Some(reason.chars().take(MAX_REASON_CHARS).collect()), delay_ms }
 }
 
 #[cfg(test)]
@@ -135,7 +135,9 @@ pub(crate) mod tests {
 
     #[test]
     fn a_reason_is_no_longer_than_it_may_be() {
-        let Verb::Nack { reason, .. } = nack(&"ö".repeat(5_000), Some(Duration::MAX)) else { panic!() };
+        let SettleKind::Nack { reason, .. } = nack(&"ö".repeat(5_000), Some(Duration::MAX)) else {
+            panic!()
+        };
         assert_eq!(reason.unwrap().chars().count(), MAX_REASON_CHARS);
     }
 }

@@ -16,7 +16,7 @@ use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async
 const MAX_FRAME_BYTES: usize = 1 << 30;
 
 /// An open WebSocket.
-pub(crate) type Line = WebSocketStream<MaybeTlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Why connecting failed.
 #[derive(Debug)]
@@ -58,18 +58,18 @@ impl std::fmt::Display for DialError {
 }
 
 /// Opens a connection. The token is requested each time.
-pub(crate) async fn dial(client: &Client) -> Result<Line, DialError> {
+pub(crate) async fn dial(client: &Client) -> Result<Socket, DialError> {
     // A source is code of the user's, and its panic must not end the connection.
     let token = AssertUnwindSafe(client.token.now()).catch_unwind().await;
     let token = token.map_err(|_| DialError::Away("the token source panicked".into()))?;
     let token = token.map_err(|error| DialError::Away(error.to_string()))?;
     match timeout(CONNECT_TIMEOUT, open(client, token)).await {
-        Ok(line) => line,
+        Ok(socket) => socket,
         Err(_) => Err(DialError::Away(format!("no answer within {CONNECT_TIMEOUT:?}"))),
     }
 }
 
-async fn open(client: &Client, token: Option<String>) -> Result<Line, DialError> {
+async fn open(client: &Client, token: Option<String>) -> Result<Socket, DialError> {
     let (scheme, connector) = match &client.tls {
         Some(config) => ("wss", Connector::Rustls(config.clone())),
         None => ("ws", Connector::Plain),
@@ -92,7 +92,7 @@ async fn open(client: &Client, token: Option<String>) -> Result<Line, DialError>
         .max_frame_size(Some(MAX_FRAME_BYTES));
     let opened = client_async_tls_with_config(request, stream, Some(config), Some(connector)).await;
     match opened {
-        Ok((line, _)) => Ok(line),
+        Ok((socket, _)) => Ok(socket),
         Err(WsError::Http(answer)) => {
             let body = answer.body().as_deref().unwrap_or_default();
             Err(DialError::Refused(error::parse(answer.status().as_u16(), body)))

@@ -4,11 +4,11 @@
 //! blocked, so that two sides that are both busy sending cannot block each other.
 
 use super::command::Command;
-use super::dial::{DialError, Line, dial};
+use super::dial::{DialError, Socket, dial};
 use super::failure::Failure;
 use super::inbox::Inbox;
 use super::options::{Backoff, LiveOptions};
-use super::session::{Rules, Session};
+use super::session::{Session, SessionOptions};
 use super::state::LiveState;
 use crate::Client;
 use futures::{FutureExt, SinkExt, StreamExt};
@@ -69,20 +69,20 @@ impl Disconnect {
 
 impl Driver {
     /// Keeps the connection up until nobody needs it, or it cannot be. Whatever the end is, everybody is told.
-    pub async fn run(mut self, line: Line) {
-        let mut session = Session::new(Rules {
+    pub async fn run(mut self, socket: Socket) {
+        let mut session = Session::new(SessionOptions {
             renews_token: self.client.token.may_change(),
             give_up_after: self.options.give_up_after,
         });
-        let driven = AssertUnwindSafe(self.drive(line, &mut session)).catch_unwind().await;
-        let (end, line) = driven.unwrap_or_else(|_| (Failure::ended(BROKEN), None));
+        let driven = AssertUnwindSafe(self.drive(socket, &mut session)).catch_unwind().await;
+        let (end, socket) = driven.unwrap_or_else(|_| (Failure::ended(BROKEN), None));
         // Nothing new is taken, and what was taken is answered.
         self.inbox.close();
         let mut taken = Vec::new();
         self.inbox.take_all(&mut taken);
         refuse(&mut taken, &mut session, &end);
-        if let Some(mut line) = line {
-            drop(timeout(GOODBYE_TIME, goodbye(&mut line)).await);
+        if let Some(mut socket) = socket {
+            drop(timeout(GOODBYE_TIME, goodbye(&mut socket)).await);
         }
         self.set_state(LiveState::Ended { reason: end.to_string() });
         // Who had a place in the queue when it was closed may still send.
@@ -92,25 +92,25 @@ impl Driver {
     }
 
     /// Opens one connection after the other; returns why there are no more, and the last one if it is still usable.
-    async fn drive(&mut self, mut line: Line, session: &mut Session) -> (Failure, Option<Line>) {
+    async fn drive(&mut self, mut socket: Socket, session: &mut Session) -> (Failure, Option<Socket>) {
         let mut backoff = Backoff::new(&self.options);
         loop {
             let since = Instant::now();
             session.connected(since);
             self.set_state(LiveState::Connected);
-            let (why, too_large) = match self.converse(&mut line, session).await {
-                Disconnect::Finished => return (Failure::Closed, Some(line)),
+            let (why, too_large) = match self.converse(&mut socket, session).await {
+                Disconnect::Finished => return (Failure::Closed, Some(socket)),
                 Disconnect::Lost { why, too_large } => (why, too_large),
             };
             // The hub gives what it had delivered over it to others once it is gone.
-            drop(line);
+            drop(socket);
             if too_large {
                 session.too_large(Instant::now());
             }
             session.lost(Instant::now());
             backoff.after_line(since.elapsed());
-            line = match self.reconnect(why, &mut backoff, session).await {
-                Ok(line) => line,
+            socket = match self.reconnect(why, &mut backoff, session).await {
+                Ok(socket) => socket,
                 Err(end) => return (end, None),
             };
         }
@@ -126,7 +126,7 @@ impl Driver {
     }
 
     /// Moves commands and frames until the connection ends.
-    async fn converse(&mut self, line: &mut Line, session: &mut Session) -> Disconnect {
+    async fn converse(&mut self, socket: &mut Socket, session: &mut Session) -> Disconnect {
         let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut heard, mut dirty, mut taken) = (Instant::now(), false, Vec::new());
@@ -136,10 +136,10 @@ impl Driver {
             let deadline = session.deadline().into_iter().chain(finish_by).min();
             let (mut left, room) = (false, session.has_room());
             tokio::select! {
-                pumped = poll_fn(|cx| pump(line, &mut session.outbox, &mut dirty, cx)) => {
+                pumped = poll_fn(|cx| pump(socket, &mut session.outbox, &mut dirty, cx)) => {
                     heard = Instant::now();
                     if let Err(end) = take(pumped, session) {
-                        return last_words(end, line, session).await;
+                        return last_words(end, socket, session).await;
                     }
                 }
                 count = self.inbox.take(&mut taken, room), if !done => {
@@ -164,7 +164,7 @@ impl Driver {
                         return Disconnect::lost("the hub does not respond");
                     }
                     // If it cannot be sent, the connection is broken, which reading reports.
-                    let _ = line.start_send_unpin(Message::Ping(Bytes::new()));
+                    let _ = socket.start_send_unpin(Message::Ping(Bytes::new()));
                     dirty = true;
                 }
             }
@@ -174,7 +174,7 @@ impl Driver {
                 session.sweep(now);
             }
             for _ in 0..MAX_AT_ONCE {
-                let Some(message) = line.next().now_or_never() else { break };
+                let Some(message) = socket.next().now_or_never() else { break };
                 if let Err(end) = take(message.transpose(), session) {
                     return end;
                 }
@@ -192,7 +192,7 @@ impl Driver {
         mut why: String,
         backoff: &mut Backoff,
         session: &mut Session,
-    ) -> Result<Line, Failure> {
+    ) -> Result<Socket, Failure> {
         let (since, mut tries) = (Instant::now(), 0);
         loop {
             self.set_state(LiveState::Reconnecting { reason: why.clone(), tries });
@@ -212,7 +212,7 @@ impl Driver {
                 dial(&client).await
             };
             match self.meanwhile(attempt, session).await? {
-                Ok(line) => return Ok(line),
+                Ok(socket) => return Ok(socket),
                 Err(error) => {
                     // A source may have a better token the next time.
                     if error.is_final() && !self.client.token.may_change() {
@@ -279,19 +279,19 @@ fn final_failure(error: DialError) -> Failure {
 
 /// Sends what there is, and gives what comes.
 fn pump(
-    line: &mut Line,
+    socket: &mut Socket,
     outbox: &mut VecDeque<(u64, Utf8Bytes)>,
     dirty: &mut bool,
     cx: &mut Context<'_>,
 ) -> Poll<Result<Option<Message>, WsError>> {
     loop {
-        while !outbox.is_empty() && line.poll_ready_unpin(cx)?.is_ready() {
+        while !outbox.is_empty() && socket.poll_ready_unpin(cx)?.is_ready() {
             if let Some((_, frame)) = outbox.pop_front() {
-                line.start_send_unpin(Message::Text(frame))?;
+                socket.start_send_unpin(Message::Text(frame))?;
                 *dirty = true;
             }
         }
-        if !*dirty || line.poll_flush_unpin(cx)?.is_pending() {
+        if !*dirty || socket.poll_flush_unpin(cx)?.is_pending() {
             break;
         }
         *dirty = false;
@@ -299,7 +299,7 @@ fn pump(
             break;
         }
     }
-    line.poll_next_unpin(cx).map(Option::transpose)
+    socket.poll_next_unpin(cx).map(Option::transpose)
 }
 
 /// Handles what has arrived; returns whether that was the end of the connection.
@@ -321,10 +321,10 @@ fn take(message: Result<Option<Message>, WsError>, session: &mut Session) -> Res
 }
 
 /// What the hub sent before the connection broke, including a reason, may still be unread.
-async fn last_words(end: Disconnect, line: &mut Line, session: &mut Session) -> Disconnect {
+async fn last_words(end: Disconnect, socket: &mut Socket, session: &mut Session) -> Disconnect {
     let listen = async {
         loop {
-            match line.next().await {
+            match socket.next().await {
                 Some(Ok(message)) => {
                     if let Err(end) = take(Ok(Some(message)), session) {
                         return Some(end);
@@ -341,9 +341,9 @@ async fn last_words(end: Disconnect, line: &mut Line, session: &mut Session) -> 
     }
 }
 
-async fn goodbye(line: &mut Line) {
+async fn goodbye(socket: &mut Socket) {
     let close = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::from_static("goodbye") };
-    if line.close(Some(close)).await.is_ok() {
-        while let Some(Ok(_)) = line.next().await {}
+    if socket.close(Some(close)).await.is_ok() {
+        while let Some(Ok(_)) = socket.next().await {}
     }
 }

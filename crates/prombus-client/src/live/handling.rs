@@ -11,7 +11,7 @@ use super::done_events::DoneEvents;
 use super::feed::Feed;
 use super::later::later;
 use super::options::{Backoff, LiveOptions};
-use super::settle::{ExtendPolicy, KeptLease, Lease, Settle, Settled, Verb};
+use super::settle::{ExtendPolicy, KeptLease, Lease, Settle, SettleKind, Settled};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -77,7 +77,7 @@ impl Handled {
 
     /// The handler has finished with the event that it was `given` under a lease. One that is to run again stays among
     /// those that run.
-    fn finish(&mut self, id: &str, verb: &Verb, given: &Lease) -> Finish {
+    fn finish(&mut self, id: &str, kind: &SettleKind, given: &Lease) -> Finish {
         let newest = self.running.get(id).map_or_else(|| given.clone(), |newest| newest.lease.clone());
         let is_void = newest.made != newest.feed.made.load(Ordering::SeqCst);
         let is_replaced = !newest.token.is(&given.token);
@@ -89,7 +89,7 @@ impl Handled {
         if is_settled {
             return Finish::Settled;
         }
-        if *verb == Verb::Ack && is_void {
+        if *kind == SettleKind::Ack && is_void {
             self.done.remember(id.to_owned(), Instant::now());
         }
         Finish::Settle(newest)
@@ -112,10 +112,10 @@ impl HandlerState {
     }
 
     /// What settles an event, without anybody waiting for it.
-    fn settle(&self, event: String, verb: Verb, lease: Lease) -> Settle {
+    fn settle(&self, event: String, kind: SettleKind, lease: Lease) -> Settle {
         let (token, made) = (lease.token.clone(), lease.made);
         let until = later(lease.since, self.extend_up_to);
-        Settle { verb, token, made, event, kept: Some(KeptLease { lease, until }), done: None }
+        Settle { kind, token, made, event, kept: Some(KeptLease { lease, until }), done: None }
     }
 
     /// The words that let events in a handler hold longer, where it is time for that and they are not in it for too long.
@@ -182,11 +182,11 @@ where
         let begin = desk.handled.lock().begin(&delivery);
         let settle = match begin {
             Begin::Elsewhere => None,
-            Begin::Done => Some((Verb::Ack, delivery.lease)),
+            Begin::Done => Some((SettleKind::Ack, delivery.lease)),
             Begin::Handle => run(&desk, &*handler, delivery).await,
         };
-        let Some((verb, lease)) = settle else { continue };
-        let settle = desk.settle(event, verb, lease);
+        let Some((kind, lease)) = settle else { continue };
+        let settle = desk.settle(event, kind, lease);
         if desk.feed.tell(Command::Settle { feed: desk.feed.number, settle }).await.is_err() {
             return;
         }
@@ -195,7 +195,7 @@ where
 
 /// Calls the handler with an event, again where its commit came too late; says how to settle it then, if that is left
 /// to do.
-async fn run<H, F, E>(desk: &HandlerState, handler: &H, mut delivery: Delivery) -> Option<(Verb, Lease)>
+async fn run<H, F, E>(desk: &HandlerState, handler: &H, mut delivery: Delivery) -> Option<(SettleKind, Lease)>
 where
     H: Fn(Delivery) -> F,
     F: Future<Output = Result<(), E>>,
@@ -204,10 +204,10 @@ where
     let mut pauses = Backoff::new(&LiveOptions::default());
     loop {
         let (id, given) = (delivery.event.id.clone(), delivery.lease.clone());
-        let verb = handle(handler, delivery).await;
-        let finish = desk.handled.lock().finish(&id, &verb, &given);
+        let kind = handle(handler, delivery).await;
+        let finish = desk.handled.lock().finish(&id, &kind, &given);
         delivery = match finish {
-            Finish::Settle(lease) => return Some((verb, lease)),
+            Finish::Settle(lease) => return Some((kind, lease)),
             Finish::Settled => return None,
             Finish::Again => desk.again(&id, &given, &mut pauses).await?,
         };
@@ -215,7 +215,7 @@ where
 }
 
 /// What the handler makes of a delivery.
-async fn handle<H, F, E>(handler: &H, delivery: Delivery) -> Verb
+async fn handle<H, F, E>(handler: &H, delivery: Delivery) -> SettleKind
 where
     H: Fn(Delivery) -> F,
     F: Future<Output = Result<(), E>>,
@@ -223,7 +223,7 @@ where
 {
     let work = AssertUnwindSafe(async { handler(delivery).await });
     match work.catch_unwind().await {
-        Ok(Ok(())) => Verb::Ack,
+        Ok(Ok(())) => SettleKind::Ack,
         Ok(Err(error)) => nack(&error.to_string(), None),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
@@ -267,24 +267,24 @@ mod tests {
         assert_eq!(handled.begin(&first), Begin::Handle);
         let newer = again(&feed);
         assert_eq!(handled.begin(&newer), Begin::Elsewhere);
-        let finish = handled.finish("id-7", &Verb::Ack, &first.lease);
+        let finish = handled.finish("id-7", &SettleKind::Ack, &first.lease);
         assert!(matches!(finish, Finish::Settle(lease) if lease.token.is(&newer.lease.token)));
         // Where the newer one comes later, it is only acked.
         assert_eq!(handled.begin(&newer), Begin::Handle);
         feed.clear(3);
-        assert!(matches!(handled.finish("id-7", &Verb::Ack, &newer.lease), Finish::Settle(_)));
+        assert!(matches!(handled.finish("id-7", &SettleKind::Ack, &newer.lease), Finish::Settle(_)));
         assert_eq!(handled.begin(&given(&feed)), Begin::Done);
     }
 
     #[test]
     fn what_a_handler_returns_whose_commit_failed_says_nothing_about_a_newer_delivery() {
-        for verb in [Verb::Ack, nack("no", None)] {
+        for kind in [SettleKind::Ack, nack("no", None)] {
             let (feed, mut handled) = (feed(), Handled::default());
             let first = given(&feed);
             handled.begin(&first);
             first.lease.token.bind();
             assert_eq!(handled.begin(&again(&feed)), Begin::Elsewhere);
-            assert!(matches!(handled.finish("id-7", &verb, &first.lease), Finish::Again));
+            assert!(matches!(handled.finish("id-7", &kind, &first.lease), Finish::Again));
             // Nor where the newer one has not come yet.
             handled.leave(&first);
             let (feed, mut handled) = (self::feed(), Handled::default());
@@ -292,7 +292,7 @@ mod tests {
             handled.begin(&first);
             first.lease.token.bind();
             feed.clear(0);
-            assert!(matches!(handled.finish("id-7", &verb, &first.lease), Finish::Again));
+            assert!(matches!(handled.finish("id-7", &kind, &first.lease), Finish::Again));
             assert!(handled.leave(&first));
             assert_eq!(handled.begin(&again(&feed)), Begin::Handle);
         }
@@ -304,14 +304,14 @@ mod tests {
         let first = given(&feed);
         handled.begin(&first);
         first.lease.token.bind();
-        assert!(matches!(handled.finish("id-7", &Verb::Ack, &first.lease), Finish::Settle(_)));
+        assert!(matches!(handled.finish("id-7", &SettleKind::Ack, &first.lease), Finish::Settle(_)));
         // Unless it was refused because a lease has expired.
         handled.begin(&first);
         first.lease.token.refuse();
-        assert!(matches!(handled.finish("id-7", &Verb::Ack, &first.lease), Finish::Again));
+        assert!(matches!(handled.finish("id-7", &SettleKind::Ack, &first.lease), Finish::Again));
         // A later commit may have settled it.
         first.lease.token.settle();
-        assert!(matches!(handled.finish("id-7", &Verb::Ack, &first.lease), Finish::Settled));
+        assert!(matches!(handled.finish("id-7", &SettleKind::Ack, &first.lease), Finish::Settled));
         assert!(handled.running.is_empty());
     }
 
@@ -353,8 +353,8 @@ mod tests {
             };
             let settle = run(&desk, &handler, first).await;
             assert_eq!(calls.load(Ordering::SeqCst), 2);
-            let expected = failed.map_or(Verb::Ack, |why| nack(why, None));
-            assert_eq!(settle.map(|(verb, _)| verb), Some(expected));
+            let expected = failed.map_or(SettleKind::Ack, |why| nack(why, None));
+            assert_eq!(settle.map(|(kind, _)| kind), Some(expected));
         }
     }
 }

@@ -29,8 +29,8 @@ mod feed;
 mod group_options;
 mod handling;
 mod inbox;
-mod keeping;
 mod later;
+mod lease_extension;
 mod options;
 mod publisher;
 mod session;
@@ -41,7 +41,7 @@ mod subscription;
 pub use consume::{ConsumeOptions, Consumer};
 pub use delivery::Delivery;
 pub use options::{Backoff, LiveOptions};
-pub use publisher::{Publisher, PublisherOptions, Receipt};
+pub use publisher::{PendingPublish, Publisher, PublisherOptions};
 pub use settle::Settled;
 pub use state::LiveState;
 pub use subscription::{SubscribeOptions, Subscription};
@@ -154,7 +154,7 @@ impl Live {
         let entry = Entry::new(EventText::new(event)?, done, None);
         let topic: Arc<str> = topic.into();
         self.send(Command::Publish { topic: topic.clone(), entry }).await?;
-        Receipt::new(topic, answered).await
+        PendingPublish::new(topic, answered).await
     }
 
     /// Publishes several events, all or none. They are resent like those of [`Live::publish`].
@@ -164,18 +164,18 @@ impl Live {
         events: &[NewEvent],
     ) -> Result<Vec<Published>, ClientError> {
         let topic: Arc<str> = topic.into();
-        let (mut entries, mut receipts) = (Vec::new(), Vec::new());
+        let (mut entries, mut pending) = (Vec::new(), Vec::new());
         for event in events {
             let (done, answered) = oneshot::channel();
             entries.push(Entry::new(EventText::new(event)?, done, None));
-            receipts.push(Receipt::new(topic.clone(), answered));
+            pending.push(PendingPublish::new(topic.clone(), answered));
         }
         if !entries.is_empty() {
             self.send(Command::PublishAll { topic, entries }).await?;
         }
-        let mut published = Vec::with_capacity(receipts.len());
-        for receipt in receipts {
-            published.push(receipt.await?);
+        let mut published = Vec::with_capacity(pending.len());
+        for pending in pending {
+            published.push(pending.await?);
         }
         Ok(published)
     }

@@ -70,7 +70,7 @@ pub struct Publisher {
     producer: Arc<Producer>,
     window: Arc<Window>,
     size: u32,
-    _leave: Arc<Leave>,
+    _close_on_drop: Arc<CloseOnDrop>,
 }
 
 /// Marks that someone waits for everything to be answered.
@@ -91,9 +91,9 @@ impl Drop for Flushing<'_> {
 
 /// Notifies the connection when the last clone is dropped.
 #[derive(Debug)]
-struct Leave(Arc<Shared>);
+struct CloseOnDrop(Arc<Shared>);
 
-impl Drop for Leave {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.left.notify_one();
     }
@@ -117,15 +117,15 @@ impl Live {
             producer: Arc::new(producer),
             window: Arc::new(Window { room: Semaphore::new(size as usize), failed: Mutex::default() }),
             size,
-            _leave: Arc::new(Leave(self.shared.clone())),
+            _close_on_drop: Arc::new(CloseOnDrop(self.shared.clone())),
         }
     }
 }
 
 impl Publisher {
-    /// Sends an event, and waits only for room in the window. The receipt has the outcome; if it is dropped,
+    /// Sends an event, and waits only for room in the window. What it returns has the outcome; if that is dropped,
     /// [`Publisher::flush`] still reports a failure.
-    pub async fn send(&self, event: impl Borrow<NewEvent>) -> Result<Receipt, ClientError> {
+    pub async fn send(&self, event: impl Borrow<NewEvent>) -> Result<PendingPublish, ClientError> {
         let event = EventText::new(event.borrow())?;
         // The window is never closed.
         let room = self.window.room.acquire().await.map_err(|_| self.live.ended())?;
@@ -135,7 +135,7 @@ impl Publisher {
         let (done, answered) = oneshot::channel();
         permit
             .send(Command::Stream { producer: self.producer.clone(), entry: Entry::new(event, done, place) });
-        Ok(Receipt::new(self.producer.topic.clone(), answered))
+        Ok(PendingPublish::new(self.producer.topic.clone(), answered))
     }
 
     /// Waits until everything that was sent is answered. The error lists what has failed since the last flush, each
@@ -156,18 +156,18 @@ impl Publisher {
 
 /// The outcome of a publish: await it, or drop it if you do not need to know.
 #[derive(Debug)]
-pub struct Receipt {
+pub struct PendingPublish {
     topic: Arc<str>,
     answered: oneshot::Receiver<Result<PublishedFrame, Failure>>,
 }
 
-impl Receipt {
+impl PendingPublish {
     pub(crate) fn new(topic: Arc<str>, answered: oneshot::Receiver<Result<PublishedFrame, Failure>>) -> Self {
         Self { topic, answered }
     }
 }
 
-impl Future for Receipt {
+impl Future for PendingPublish {
     type Output = Result<Published, ClientError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

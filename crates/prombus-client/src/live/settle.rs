@@ -13,7 +13,7 @@ const LONGEST_EXTENSION: Duration = Duration::from_secs(24 * 3_600);
 
 /// How to settle a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum SettleKind {
     Ack,
     Nack { reason: Option<String>, delay_ms: Option<u64> },
     Extend { ms: u64 },
@@ -138,9 +138,9 @@ impl Lease {
             return None;
         }
         self.deadline = later(now, to);
-        let verb = Verb::Extend { ms: u64::try_from(to.as_millis()).unwrap_or(u64::MAX) };
+        let kind = SettleKind::Extend { ms: u64::try_from(to.as_millis()).unwrap_or(u64::MAX) };
         Some(Settle {
-            verb,
+            kind,
             token: self.token.clone(),
             made: self.made,
             event: event.to_owned(),
@@ -161,7 +161,7 @@ pub(crate) struct KeptLease {
 /// A request to settle a delivery.
 #[derive(Debug)]
 pub(crate) struct Settle {
-    pub verb: Verb,
+    pub kind: SettleKind,
     pub token: LeaseToken,
     /// See [`Lease::made`].
     pub made: u64,

@@ -4,7 +4,7 @@ use super::command::Command;
 use super::delivery::Delivery;
 use super::failure::Failure;
 use super::feed::{Feed, FeedEnd, NewFeed};
-use super::keeping::{EXTEND_UP_TO, keep};
+use super::lease_extension::{EXTEND_UP_TO, extend_leases};
 use super::{Live, Shared};
 use crate::{ClientError, GroupOptionsRequest, HubError};
 use prombus_wire::{ErrorCode, SubscribeOptions as WireOptions};
@@ -57,14 +57,14 @@ pub struct Subscription {
     live: Live,
     /// Extends leases; it ends with the subscription.
     pub(super) keeper: JoinSet<()>,
-    _leave: Leave,
+    _close_on_drop: CloseOnDrop,
 }
 
 /// Notifies the connection that the user is gone.
 #[derive(Debug)]
-struct Leave(Arc<Feed>, Arc<Shared>);
+struct CloseOnDrop(Arc<Feed>, Arc<Shared>);
 
-impl Drop for Leave {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.gone.store(true, Ordering::SeqCst);
         self.1.left.notify_one();
@@ -81,7 +81,7 @@ impl Live {
         options: SubscribeOptions,
     ) -> Result<Subscription, ClientError> {
         let mut subscription = self.open(topic, group, options).await?;
-        subscription.keeper.spawn(keep(subscription.feed.clone(), EXTEND_UP_TO, |_| Vec::new()));
+        subscription.keeper.spawn(extend_leases(subscription.feed.clone(), EXTEND_UP_TO, |_| Vec::new()));
         Ok(subscription)
     }
 
@@ -104,9 +104,13 @@ impl Live {
             commands: self.control.downgrade(),
         }));
         // Made before it is asked for, so that it is ended even where nobody waits for the answer any more.
-        let leave = Leave(feed.clone(), self.shared.clone());
-        let subscription =
-            Subscription { feed: feed.clone(), live: self.clone(), keeper: JoinSet::new(), _leave: leave };
+        let close_on_drop = CloseOnDrop(feed.clone(), self.shared.clone());
+        let subscription = Subscription {
+            feed: feed.clone(),
+            live: self.clone(),
+            keeper: JoinSet::new(),
+            _close_on_drop: close_on_drop,
+        };
         let (done, answered) = oneshot::channel();
         self.tell(Command::Subscribe { feed, done }).await?;
         answered.await.unwrap_or_else(|_| Err(self.ended()))?;

@@ -12,7 +12,7 @@ mod tests;
 
 use super::length::Measured;
 use super::write::{Written, change_event, not_unique, too_long, unavailable};
-use super::{Before, CollectionState, IndexState, MAX_INDEX_VALUE_BYTES, Slot, row_bytes};
+use super::{CollectionState, IndexState, MAX_INDEX_VALUE_BYTES, PriorDocuments, Slot, row_bytes};
 use crate::body::Body;
 use crate::commit::ResultBytes;
 use crate::document::{self, Document, DocumentWrite, Versioning, WriteError, WriteOp};
@@ -28,26 +28,26 @@ use std::collections::HashMap;
 const MOST_AS_FIELDS: usize = document::MAX_BODY_BYTES;
 
 /// The number of a collection, and the key of a document in it.
-type Name = (u32, String);
+type DocumentId = (u32, String);
 
 /// All documents that a commit has written so far, and their places.
 #[derive(Debug)]
 pub struct Drafts<P> {
     /// Whether writes are made, and no longer only looked at.
     is_writing: bool,
-    drafts: HashMap<Name, Draft<P>>,
+    drafts: HashMap<DocumentId, Draft<P>>,
     /// The values in unique indexes that drafts take, and whose they are.
     taken: HashMap<Bytes, String>,
     /// What the drafts take that are there as fields.
     as_fields: usize,
     /// What changefeeds have to tell, in order.
-    told: Vec<(TopicName, NewEvent)>,
+    changes: Vec<(TopicName, NewEvent)>,
 }
 
 /// What a write is made on.
-pub struct Base<'a, B: Before + ?Sized> {
+pub struct Base<'a, B: PriorDocuments + ?Sized> {
     /// What was there before the commit's writes.
-    pub before: &'a B,
+    pub prior: &'a B,
     /// The collection.
     pub state: &'a CollectionState,
     /// What the commit makes.
@@ -74,7 +74,7 @@ struct Draft<P> {
     is_measured: bool,
     /// Its last write, once one has changed it.
     write: Option<usize>,
-    now: Option<Now>,
+    now: Option<DraftState>,
     /// The most that was counted of it.
     counted: usize,
     /// The most that was counted of its rows in indexes.
@@ -85,7 +85,7 @@ struct Draft<P> {
 
 /// A document as it is for the time being.
 #[derive(Debug)]
-struct Now {
+struct DraftState {
     stamp: Stamp,
     ts: u64,
     body: Body,
@@ -126,7 +126,7 @@ impl Stamp {
 
 impl<P> Draft<P> {
     fn of(slot: Slot<P>) -> Self {
-        let now = slot.document.as_ref().map(|old| Now {
+        let now = slot.document.as_ref().map(|old| DraftState {
             stamp: Stamp { version: old.version, revision: old.revision },
             ts: old.ts,
             body: old.body.clone().into(),
@@ -150,7 +150,7 @@ impl<P> Draft<P> {
     }
 
     fn document(&self, key: String) -> Option<Document> {
-        let Now { stamp, ts, body } = self.now.as_ref()?;
+        let DraftState { stamp, ts, body } = self.now.as_ref()?;
         Some(Document::new(key, stamp.version, stamp.revision, *ts, body.to_json()))
     }
 
@@ -180,7 +180,7 @@ impl<P> Draft<P> {
             op => Body::change(before, op).map_err(bad)?,
         };
         self.write = Some(written.index);
-        self.now = body.map(|body| Now { stamp, ts: write.ts, body });
+        self.now = body.map(|body| DraftState { stamp, ts: write.ts, body });
         let size = self.size();
         // A receipt is as long as its commit has made it.
         if size > document::MAX_BODY_BYTES && !matches!(write.op, WriteOp::Receipt(_)) {
@@ -248,8 +248,8 @@ impl<P> Draft<P> {
 
 impl<P> Default for Drafts<P> {
     fn default() -> Self {
-        let (drafts, taken, told) = (HashMap::new(), HashMap::new(), Vec::new());
-        Self { is_writing: false, drafts, taken, as_fields: 0, told }
+        let (drafts, taken, changes) = (HashMap::new(), HashMap::new(), Vec::new());
+        Self { is_writing: false, drafts, taken, as_fields: 0, changes }
     }
 }
 
@@ -264,22 +264,22 @@ impl<P> Drafts<P> {
     /// gone.
     pub fn take(
         &mut self,
-        base: Base<'_, impl Before<Row = P> + ?Sized>,
+        base: Base<'_, impl PriorDocuments<Row = P> + ?Sized>,
         written: Written<'_>,
     ) -> Result<u64, CommitError> {
-        let Base { before, state, bytes } = base;
+        let Base { prior, state, bytes } = base;
         let write: &DocumentWrite = &written.commit.documents[written.index];
         if write.owner != state.config.owner {
             let owner = state.config.owner.as_projection().map(str::to_owned);
             return Err(CommitError::NotOwner { collection: state.name.to_string(), owner });
         }
-        let name: Name = (state.number, write.key.clone());
+        let id: DocumentId = (state.number, write.key.clone());
         // Nothing of a commit that fails is used, so it need not be put back then.
-        let mut draft = match self.drafts.remove(&name) {
+        let mut draft = match self.drafts.remove(&id) {
             Some(draft) => draft,
             None => {
                 bytes.count(state.name.len() + write.key.len())?;
-                let mut draft = Draft::of(before.look_up(state, &write.key).map_err(unavailable)?);
+                let mut draft = Draft::of(prior.look_up(state, &write.key).map_err(unavailable)?);
                 // What was read is kept until the commit is done, also where a write leaves it as it is.
                 draft.count(0, bytes)?;
                 draft
@@ -287,7 +287,7 @@ impl<P> Drafts<P> {
         };
         if !self.is_writing {
             let version = draft.look_at(state, write)?;
-            self.drafts.insert(name, draft);
+            self.drafts.insert(id, draft);
             return Ok(version);
         }
         draft.count_old_rows(state, bytes)?;
@@ -302,18 +302,19 @@ impl<P> Drafts<P> {
         if state.indexes.iter().any(IndexState::is_enforced) && is_written {
             // It is written out each time, to be compared.
             draft.count(draft.size(), bytes)?;
-            self.take_unique(before, state, &mut draft, written)?;
+            self.take_unique(prior, state, &mut draft, written)?;
         }
         let is_change = is_written && (was_there || draft.now.is_some());
         if is_change && state.config.changefeed.is_some() {
             let document = draft.document(write.key.clone());
-            let told = change_event(state, write, document.as_ref(), bytes)?;
-            told.iter()
+            let changes = change_event(state, write, document.as_ref(), bytes)?;
+            changes
+                .iter()
                 .try_for_each(|(_, event)| written.commit.limits.check_change(written.index, event))?;
-            self.told.extend(told);
+            self.changes.extend(changes);
         }
         self.as_fields += draft.as_fields();
-        self.drafts.insert(name, draft);
+        self.drafts.insert(id, draft);
         if self.as_fields > MOST_AS_FIELDS {
             self.write_out();
         }
@@ -323,7 +324,7 @@ impl<P> Drafts<P> {
     /// Takes the values in unique indexes for a document as it is now, in the place of those that it had.
     fn take_unique(
         &mut self,
-        before: &(impl Before<Row = P> + ?Sized),
+        prior: &(impl PriorDocuments<Row = P> + ?Sized),
         state: &CollectionState,
         draft: &mut Draft<P>,
         written: Written<'_>,
@@ -338,10 +339,10 @@ impl<P> Drafts<P> {
         };
         let mut taken = Vec::new();
         for unique in state.indexes.iter().filter(|index| index.is_enforced()) {
-            let Some(values) = before.unique_values(state, unique, &document) else { continue };
+            let Some(values) = prior.unique_values(state, unique, &document) else { continue };
             let other = match self.taken.get(&values).filter(|other| *other != key) {
                 Some(other) => Some(other.clone()),
-                None => before.holder(values.clone(), &counts).map_err(unavailable)?,
+                None => prior.holder(values.clone(), &counts).map_err(unavailable)?,
             };
             if let Some(other) = other {
                 return Err(not_unique(state, &unique.index, written.index, (key.clone(), other)));
@@ -365,12 +366,12 @@ impl<P> Drafts<P> {
 
     /// Each document that was written, in the order of their last writes, and what changefeeds have to tell of them.
     pub fn finish(self) -> (Vec<Drafted<P>>, Vec<(TopicName, NewEvent)>) {
-        let drafted = |((_, key), draft): (Name, Draft<P>)| {
+        let drafted = |((_, key), draft): (DocumentId, Draft<P>)| {
             let write = draft.write?;
             Some(Drafted { write, document: draft.document(key), slot: draft.slot })
         };
         let mut drafted: Vec<Drafted<P>> = self.drafts.into_iter().filter_map(drafted).collect();
         drafted.sort_unstable_by_key(|drafted| drafted.write);
-        (drafted, self.told)
+        (drafted, self.changes)
     }
 }

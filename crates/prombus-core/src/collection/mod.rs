@@ -1,20 +1,20 @@
 //! Collections: what they are called, who owns them, what can be asked of them, and what a commit's writes make of
-//! their documents. How a store keeps those is its own affair: it says how they are read ([`Before`]).
+//! their documents. How a store keeps those is its own affair: it says how they are read ([`PriorDocuments`]).
 
-mod before;
 mod drafts;
 mod failure;
 mod field;
 mod find;
 mod length;
+mod prior;
 mod write;
 
-pub use before::{Before, Slot};
 pub use drafts::{Base, Drafted, Drafts};
 pub use failure::IndexFailure;
 pub use field::{BadField, FieldPath};
 pub use find::{BadFind, Condition, Find, FoundDocuments, MAX_SORTED, Operand, SortKey, Test};
 pub use length::{MAX_INDEX_VALUE_BYTES, RowBytes, TooLong, check_length, row_bytes};
+pub use prior::{PriorDocuments, Slot};
 pub use write::{Written, not_unique};
 
 use crate::document::Document;

@@ -18,9 +18,9 @@
 //! [`Position::seen`]: super::positions::Position::seen
 //! [`Position::buried`]: super::positions::Position::buried
 
+use super::latest_by_key::LatestByKey;
 use super::losses::SizedEvent;
 use super::pages::Pages;
-use super::remembered::Remembered;
 use super::{CleanError, Pass};
 use prombus_core::{Event, HistoryRequest, Offset, Partition};
 
@@ -37,7 +37,7 @@ pub(super) struct Compaction<'p, 'a> {
     pass: &'p mut Pass<'a>,
     /// What was recorded up to then is old enough to go, once it is superseded; `None` where nothing is.
     cutoff: Option<u64>,
-    remembered: Remembered<Latest>,
+    latest: LatestByKey<Latest>,
     /// Whether a key that is not remembered has no earlier event.
     remembers_all: bool,
 }
@@ -45,7 +45,7 @@ pub(super) struct Compaction<'p, 'a> {
 impl<'p, 'a> Compaction<'p, 'a> {
     pub fn new(pass: &'p mut Pass<'a>) -> Self {
         let cutoff = pass.now().checked_sub(pass.topic().config.min_compaction_lag_ms);
-        Self { pass, cutoff, remembered: Remembered::default(), remembers_all: false }
+        Self { pass, cutoff, latest: LatestByKey::default(), remembers_all: false }
     }
 
     pub async fn run(mut self) -> Result<(), CleanError> {
@@ -78,7 +78,7 @@ impl<'p, 'a> Compaction<'p, 'a> {
     async fn judge_again(&mut self, partition: Partition) -> Result<(), CleanError> {
         let position = self.pass.position(partition);
         let mut pages = Pages::carefully(partition, position.judged..position.seen);
-        let mut recent = Remembered::default();
+        let mut recent = LatestByKey::default();
         let mut judged = position.seen;
         while let Some(events) = pages.next(self.pass).await? {
             let old = events.iter().take_while(|event| self.is_old(event)).count();
@@ -105,7 +105,7 @@ impl<'p, 'a> Compaction<'p, 'a> {
     }
 
     /// The last events of keys in a range go where there are later ones behind it.
-    async fn judge(&mut self, recent: Remembered<Latest>) -> Result<(), CleanError> {
+    async fn judge(&mut self, recent: LatestByKey<Latest>) -> Result<(), CleanError> {
         for (key, last) in recent {
             let request = HistoryRequest {
                 topic: self.pass.topic_ref(),
@@ -152,7 +152,7 @@ impl<'p, 'a> Compaction<'p, 'a> {
     /// The event that this one supersedes goes, if it is old enough.
     async fn look_at(&mut self, event: &Event, is_old: bool) -> Result<(), CleanError> {
         let Some(key) = &event.key else { return Ok(()) };
-        let before = match self.remembered.put(key, latest(event, is_old)) {
+        let before = match self.latest.put(key, latest(event, is_old)) {
             None if !self.remembers_all => {
                 let before = self.pass.previous(key, (event.partition, event.offset)).await?;
                 before.map(|before| latest(&before, self.is_old(&before)))
@@ -168,8 +168,8 @@ impl<'p, 'a> Compaction<'p, 'a> {
             }
             None => {}
         }
-        if self.remembered.is_full(self.pass.most_keys()) {
-            self.remembered = Remembered::default();
+        if self.latest.is_full(self.pass.most_keys()) {
+            self.latest = LatestByKey::default();
             self.remembers_all = false;
         }
         Ok(())

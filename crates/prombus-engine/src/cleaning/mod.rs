@@ -10,11 +10,11 @@
 
 mod compaction;
 mod forgetting;
+mod latest_by_key;
 mod losses;
 mod pages;
 mod pass;
 mod positions;
-mod remembered;
 mod retention;
 mod rounds;
 pub(crate) mod snapshots;

@@ -39,7 +39,7 @@ impl Cleaning {
     }
 
     /// One pass over each topic that lets events go. What was forgotten is erased.
-    async fn round(&self, patience: &mut Patience) {
+    async fn round(&self, backoff: &mut EraseBackoff) {
         let topics = match self.hub.log.topics().await {
             Ok(topics) => topics,
             Err(error) => return tracing::warn!(%error, "failed to clean topics; will retry"),
@@ -64,18 +64,18 @@ impl Cleaning {
                 }
             }
         }
-        if patience.is_needed() {
+        if backoff.skips_round() {
             return;
         }
         match self.erase().await {
             Err(CleanError::Closing) => {}
-            Ok(()) => *patience = Patience::default(),
+            Ok(()) => *backoff = EraseBackoff::default(),
             Err(error) => {
                 // Where there was no room, there may be some at any time, and it costs little to find out.
                 if !matches!(&error, CleanError::Bus(error) if error.retry() == Retry::WithRoom) {
-                    patience.grow();
+                    backoff.grow();
                 }
-                let rounds = patience.left;
+                let rounds = backoff.left;
                 tracing::warn!(%error, rounds, "failed to erase forgotten keys from disk; will retry");
             }
         }
@@ -85,18 +85,18 @@ impl Cleaning {
 /// Until when nobody tries to erase what could not be erased, as where a part of the journal is damaged: each attempt ends
 /// the part that is being written, and reads all of the others.
 #[derive(Debug, Default)]
-struct Patience {
+struct EraseBackoff {
     /// How many rounds went by without an attempt before the last one.
     rounds: u32,
     /// How many are left until the next.
     left: u32,
 }
 
-impl Patience {
-    fn is_needed(&mut self) -> bool {
-        let is_needed = self.left > 0;
+impl EraseBackoff {
+    fn skips_round(&mut self) -> bool {
+        let skips = self.left > 0;
         self.left = self.left.saturating_sub(1);
-        is_needed
+        skips
     }
 
     fn grow(&mut self) {
@@ -106,7 +106,7 @@ impl Patience {
 }
 
 async fn go_round(cleaning: Weak<Cleaning>, mut closing: watch::Receiver<bool>, every: Duration) {
-    let mut patience = Patience::default();
+    let mut backoff = EraseBackoff::default();
     loop {
         tokio::select! {
             // It is time for the next round.
@@ -115,7 +115,7 @@ async fn go_round(cleaning: Weak<Cleaning>, mut closing: watch::Receiver<bool>, 
             _ = closing.wait_for(|closing| *closing) => return,
         }
         let Some(cleaning) = cleaning.upgrade() else { return };
-        cleaning.round(&mut patience).await;
+        cleaning.round(&mut backoff).await;
     }
 }
 
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn attempts_become_rare_and_never_end() {
-        let (mut patience, mut rounds) = (Patience::default(), Vec::new());
+        let (mut backoff, mut rounds) = (EraseBackoff::default(), Vec::new());
         for round in 0..200 {
-            if !patience.is_needed() {
+            if !backoff.skips_round() {
                 rounds.push(round);
-                patience.grow();
+                backoff.grow();
             }
         }
         assert_eq!(rounds[..6], [0, 2, 6, 14, 30, 61]);

@@ -5,7 +5,7 @@
 //! evicted is compiled again when it is used. What must not be forgotten meanwhile is kept beside.
 
 use super::compile::Checked;
-use super::threads::{self, Line};
+use super::threads::{self, CompileQueue};
 use super::touched::Root;
 use super::{Compiled, FilterError, Probation, wait};
 use crate::cache::Cache;
@@ -72,7 +72,7 @@ impl Text {
             *self.compiled.lock() = Arc::downgrade(&compiled);
             return Ok(compiled);
         }
-        let (compiled, facts) = compiled(self.root, self.source(), Line::Evicted).await?;
+        let (compiled, facts) = compiled(self.root, self.source(), CompileQueue::Evicted).await?;
         *self.compiled.lock() = Arc::downgrade(&compiled);
         let gone = KNOWN.lock().keep(self, &compiled, facts.bytes);
         drop(gone);
@@ -86,9 +86,13 @@ struct Facts {
     bytes: usize,
 }
 
-async fn compiled(root: Root, source: &str, line: Line) -> Result<(Arc<Compiled>, Facts), FilterError> {
+async fn compiled(
+    root: Root,
+    source: &str,
+    queue: CompileQueue,
+) -> Result<(Arc<Compiled>, Facts), FilterError> {
     let Checked { expression, patterns, touched, operations, is_costly } =
-        threads::compile(root, source, line).await?;
+        threads::compile(root, source, queue).await?;
     let facts =
         Facts { is_written_costly: is_costly, bytes: operations * OPERATION_BYTES + 4 * source.len() };
     Ok((Arc::new(Compiled { root, expression, patterns: Arc::new(patterns), touched }), facts))
@@ -101,7 +105,7 @@ pub(super) async fn text(root: Root, source: &str) -> Result<Arc<Text>, FilterEr
     if let Some(known) = known {
         return Ok(known);
     }
-    let (compiled, facts) = compiled(root, source, Line::of(source)).await?;
+    let (compiled, facts) = compiled(root, source, CompileQueue::of(source)).await?;
     let text = Arc::new(Text {
         root,
         key,

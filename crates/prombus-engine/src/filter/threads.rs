@@ -21,9 +21,9 @@ const SHORT_BYTES: usize = 512;
 /// The machine's, whichever hub of the process has something to compile.
 static THREADS: Threads = Threads::new(STACK_BYTES);
 
-/// Where to wait. Each line has a thread of its own, so that nobody in it waits for those in another.
+/// Where to wait. Each queue has a thread of its own, so that nobody in it waits for those in another.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Line {
+pub(super) enum CompileQueue {
     /// What is quickly compiled.
     Short,
     /// What may take much longer.
@@ -32,8 +32,9 @@ pub(super) enum Line {
     Evicted,
 }
 
-impl Line {
-    /// The line of a text that is new: a long one, or one that looks as if it had a pattern, may take much longer than others.
+impl CompileQueue {
+    /// The queue of a text that is new: a long one, or one that looks as if it had a pattern, may take much longer than
+    /// others.
     pub fn of(source: &str) -> Self {
         let is_slow = source.len() > SHORT_BYTES || source.contains("matches");
         if is_slow { Self::Long } else { Self::Short }
@@ -41,11 +42,11 @@ impl Line {
 }
 
 /// Compiles a text.
-pub(super) async fn compile(root: Root, source: &str, line: Line) -> Result<Checked, FilterError> {
+pub(super) async fn compile(root: Root, source: &str, queue: CompileQueue) -> Result<Checked, FilterError> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err(BadFilter::at_start(&format!("it is longer than {MAX_SOURCE_BYTES} bytes")).into());
     }
-    THREADS.compile(root, source, line).await
+    THREADS.compile(root, source, queue).await
 }
 
 struct Job {
@@ -56,35 +57,35 @@ struct Job {
 
 struct Threads {
     stack_bytes: usize,
-    /// One for each line, once they were started.
-    lines: Mutex<Option<[mpsc::Sender<Job>; 3]>>,
+    /// One for each queue, once they were started.
+    queues: Mutex<Option<[mpsc::Sender<Job>; 3]>>,
 }
 
 impl Threads {
     const fn new(stack_bytes: usize) -> Self {
-        Self { stack_bytes, lines: Mutex::new(None) }
+        Self { stack_bytes, queues: Mutex::new(None) }
     }
 
     /// Where no thread can be started, that is nothing that the text is to blame for.
-    async fn compile(&self, root: Root, source: &str, line: Line) -> Result<Checked, FilterError> {
+    async fn compile(&self, root: Root, source: &str, queue: CompileQueue) -> Result<Checked, FilterError> {
         let unavailable = |why: String| {
             ReadError::Unavailable(format!("there is no thread to compile an expression on: {why}"))
         };
-        let thread = self.line(line).map_err(|error| unavailable(error.to_string()))?;
+        let thread = self.queue(queue).map_err(|error| unavailable(error.to_string()))?;
         let ended = || unavailable("it has ended".to_owned());
         let (answer, answered) = oneshot::channel();
         thread.send(Job { root, source: source.into(), answer }).await.map_err(|_| ended())?;
         Ok(answered.await.map_err(|_| ended())??)
     }
 
-    fn line(&self, line: Line) -> io::Result<mpsc::Sender<Job>> {
-        let mut lines = self.lines.lock();
+    fn queue(&self, queue: CompileQueue) -> io::Result<mpsc::Sender<Job>> {
+        let mut queues = self.queues.lock();
         // All of them or none: what was compiled once can be compiled again.
-        let lines = match &*lines {
-            Some(lines) => lines,
-            None => lines.insert([self.start()?, self.start()?, self.start()?]),
+        let queues = match &*queues {
+            Some(queues) => queues,
+            None => queues.insert([self.start()?, self.start()?, self.start()?]),
         };
-        Ok(lines[line as usize].clone())
+        Ok(queues[queue as usize].clone())
     }
 
     fn start(&self) -> io::Result<mpsc::Sender<Job>> {
@@ -112,18 +113,18 @@ mod tests {
     async fn a_machine_without_room_says_nothing_about_an_expression() {
         let none = Threads::new(1 << 60);
         for source in ["true", "("] {
-            let refused = none.compile(Root::Event, source, Line::Short).await;
+            let refused = none.compile(Root::Event, source, CompileQueue::Short).await;
             assert!(matches!(refused, Err(FilterError::Unavailable(ReadError::Unavailable(_)))), "{source}");
         }
-        assert!(none.lines.lock().is_none(), "it is tried again the next time");
+        assert!(none.queues.lock().is_none(), "it is tried again the next time");
     }
 
     #[tokio::test]
     async fn threads_outlive_what_they_compile() {
         let threads = Threads::new(STACK_BYTES);
-        for line in [Line::Short, Line::Long, Line::Evicted] {
-            assert!(matches!(threads.compile(Root::Event, "(", line).await, Err(FilterError::Bad(_))));
-            assert!(threads.compile(Root::Event, "true", line).await.is_ok());
+        for queue in [CompileQueue::Short, CompileQueue::Long, CompileQueue::Evicted] {
+            assert!(matches!(threads.compile(Root::Event, "(", queue).await, Err(FilterError::Bad(_))));
+            assert!(threads.compile(Root::Event, "true", queue).await.is_ok());
         }
     }
 }

@@ -50,7 +50,7 @@ impl Group {
         self.commit(Arc::new(Commit { cursors: vec![step], ..Commit::by_hub() })).await?;
         self.options_version.store(cursor.version + 1, Ordering::Release);
         self.locked().alter(options, Ok(filter));
-        self.ensure_keeper();
+        self.wake_keeper();
         Ok(())
     }
 
@@ -63,7 +63,7 @@ impl Group {
         }
         // One that is being changed or deleted here is looked at when that is done.
         let _writing = self.writing.lock().await;
-        if !self.works() {
+        if !self.is_usable() {
             return Ok(false);
         }
         let Some((options, cursor)) = stored::options(&*self.hub.log, &self.topic.name, &self.name).await?
@@ -76,7 +76,7 @@ impl Group {
             let filter = options.stored_filter().await?;
             self.options_version.store(cursor.version, Ordering::Release);
             self.locked().alter(options, filter);
-            self.ensure_keeper();
+            self.wake_keeper();
         }
         Ok(true)
     }

@@ -115,7 +115,7 @@ async fn commit_with(
             group.fail_for(error.clone().into());
             spent = spent.or(leases.first().copied());
         }
-        group.ensure_keeper();
+        group.wake_keeper();
     }
     drop(turns);
     match spent {
@@ -152,7 +152,7 @@ fn pledge_all(shares: &[Share]) -> Result<Vec<Pledge>, CommitRefused> {
             Err(spent) => {
                 for ((group, _), pledge) in shares.iter().zip(pledges) {
                     group.state.lock().unpledge(pledge);
-                    group.ensure_keeper();
+                    group.wake_keeper();
                 }
                 return Err(CommitRefused::LeaseExpired(spent));
             }

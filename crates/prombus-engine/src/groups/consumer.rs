@@ -188,8 +188,8 @@ impl<H: Handler> Consumer<H> {
                     tracing::warn!(topic = %self.topic, group = %self.name, %error, "a subscription was refused events; resolving its group again");
                     // The group is read anew; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
-                    let again = self.groups.again(&self.topic, &self.name, &self.options.group).await;
-                    if let Ok(entered) = again.and_then(|again| again.enter(&member)) {
+                    let rejoined = self.groups.rejoin(&self.topic, &self.name, &self.options.group).await;
+                    if let Ok(entered) = rejoined.and_then(|group| group.enter(&member)) {
                         group = entered.group().clone();
                         (moves, present) = (group.assignments(), entered);
                         moves.mark_changed();

@@ -9,7 +9,7 @@ use super::durable::Durable;
 use super::lease::LeaseToken;
 use super::metrics::GroupCounters;
 use super::options::{GroupName, GroupOptions};
-use super::partition_queue::Now;
+use super::partition_queue::Times;
 use super::state::{GivenBack, State};
 use super::{GroupError, places};
 use crate::bus::{Bus, BusError};
@@ -89,7 +89,7 @@ pub struct Group {
     /// When the keeper wakes by itself; `None` while there is none.
     pub(super) keeper: Mutex<Option<Instant>>,
     /// Tells that the keeper has ended.
-    pub(super) unkept: Notify,
+    pub(super) keeper_ended: Notify,
     /// Counts how often partitions got other owners.
     pub(super) assignments: watch::Sender<u64>,
 }
@@ -116,7 +116,7 @@ impl Group {
             writing: Arc::default(),
             kick: Notify::new(),
             keeper: Mutex::new(None),
-            unkept: Notify::new(),
+            keeper_ended: Notify::new(),
             assignments: watch::channel(0).0,
         }
     }
@@ -146,14 +146,14 @@ impl Group {
         &self.counters
     }
 
-    pub(super) fn now(&self) -> Now {
-        Now { instant: Instant::now(), wall_ms: self.hub.clock.now_ms() }
+    pub(super) fn now(&self) -> Times {
+        Times { instant: Instant::now(), wall_ms: self.hub.clock.now_ms() }
     }
 
     /// Takes deliveries back that their holder cannot settle any more.
     pub fn give_back(self: &Arc<Self>, leases: &[LeaseToken], why: GivenBack) {
         self.state.lock().give_back(leases, why, self.now());
-        self.ensure_keeper();
+        self.wake_keeper();
     }
 
     /// Tells when partitions get other owners.
@@ -188,7 +188,7 @@ impl Group {
             self.durable.lapse(state.take_lapsed());
             state.span_since(before)
         };
-        self.ensure_keeper();
+        self.wake_keeper();
         self.until_durable(span).await
     }
 
@@ -216,7 +216,7 @@ impl Group {
             self.durable.lapse(state.take_lapsed());
             (skipped, state.span_since(before))
         };
-        self.ensure_keeper();
+        self.wake_keeper();
         if skipped {
             self.until_durable(span).await?;
         }
@@ -240,7 +240,7 @@ impl Group {
                     grown
                 };
                 if grown {
-                    self.ensure_keeper();
+                    self.wake_keeper();
                 }
                 Ok(topic)
             }
@@ -284,7 +284,7 @@ impl Group {
     }
 
     /// Whether calls can go to it: it has not ended, and its topic is at home here.
-    pub(super) fn works(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         !self.has_failed() && !self.home.is_lost()
     }
 

@@ -21,7 +21,7 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 impl Group {
     /// Sees to it that the keeper does what there is to do.
-    pub(super) fn ensure_keeper(self: &Arc<Self>) {
+    pub(super) fn wake_keeper(self: &Arc<Self>) {
         let (stirred, moved, now, next) = {
             let mut state = self.state.lock();
             (state.was_stirred(), state.was_moved(), state.needs_commit(), state.next_tick())
@@ -84,7 +84,7 @@ impl Group {
             };
             let Some(next) = next else {
                 // It is written down already that there is no keeper, and another may be there by now.
-                self.unkept.notify_waiters();
+                self.keeper_ended.notify_waiters();
                 return;
             };
             tokio::select! {
@@ -96,19 +96,19 @@ impl Group {
             }
         }
         *self.keeper.lock() = None;
-        self.unkept.notify_waiters();
+        self.keeper_ended.notify_waiters();
     }
 
     /// Waits until the last commit of a group that has failed is over.
-    pub(super) async fn until_unkept(&self) {
+    pub(super) async fn until_keeper_ended(&self) {
         loop {
-            let mut unkept = pin!(self.unkept.notified());
+            let mut keeper_ended = pin!(self.keeper_ended.notified());
             // From here on the end is not missed.
-            unkept.as_mut().enable();
+            keeper_ended.as_mut().enable();
             if self.keeper.lock().is_none() {
                 return;
             }
-            unkept.await;
+            keeper_ended.await;
         }
     }
 

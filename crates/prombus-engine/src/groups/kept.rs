@@ -1,7 +1,7 @@
 //! Events that are gone before a group got to them: it moves up to what is kept.
 
 use super::group::Group;
-use crate::layers::GivenUpEvents;
+use crate::layers::RemovedEvents;
 use prombus_core::{Bounds, Offset};
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Group {
             state.move_up(partition, first.0)
         };
         self.warn_of(partition, lost);
-        self.ensure_keeper();
+        self.wake_keeper();
         lost > 0
     }
 
@@ -24,11 +24,11 @@ impl Group {
     pub(super) fn keep_to(self: &Arc<Self>, bounds: &[Bounds]) {
         let moved = self.locked().keep_to(bounds);
         moved.into_iter().for_each(|(partition, lost)| self.warn_of(partition, lost));
-        self.ensure_keeper();
+        self.wake_keeper();
     }
 
     /// Events were given up. When this has returned, none of them is delivered that was not before.
-    pub(super) fn given_up(self: &Arc<Self>, events: &GivenUpEvents) {
+    pub(super) fn events_removed(self: &Arc<Self>, events: &RemovedEvents) {
         let partition = events.partition.0 as usize;
         {
             let mut state = self.locked();
@@ -36,7 +36,7 @@ impl Group {
             state.trim();
         }
         self.keep_partition_to(partition, events.first);
-        self.ensure_keeper();
+        self.wake_keeper();
     }
 
     pub(super) fn warn_of(&self, partition: usize, lost: u64) {

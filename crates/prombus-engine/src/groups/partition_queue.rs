@@ -28,7 +28,7 @@ const WHOLE_PARTITION: u64 = 0;
 
 /// Both times: leases go by the one that never steps, pauses outlive a restart by the other.
 #[derive(Debug, Clone, Copy)]
-pub struct Now {
+pub struct Times {
     /// For deadlines.
     pub instant: Instant,
     /// Epoch milliseconds.
@@ -37,14 +37,14 @@ pub struct Now {
 
 /// What a queue goes by.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules {
+pub struct QueueOptions {
     /// What waits for what.
     pub ordering: Ordering,
     /// How many offsets may be ahead of the oldest unsettled one.
     pub window: u64,
 }
 
-impl Rules {
+impl QueueOptions {
     /// What later events wait for, if they wait for this one. Keys are told apart by their hash: two that
     /// share one wait for each other in vain now and then, and are never out of order.
     fn key_of(self, event: &Event) -> Option<u64> {
@@ -67,7 +67,7 @@ pub struct Ready {
 
 /// Whether an event has its key already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hold {
+pub enum KeyHold {
     /// It has, or needs none.
     Key(Option<u64>),
     /// It must be asked for; the key is not even known.
@@ -76,7 +76,7 @@ pub enum Hold {
 
 /// What has to be read before a queue can go on.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum ReadNeed {
     /// These single events.
     Bodies(Vec<u64>),
     /// Events from here on.
@@ -154,9 +154,9 @@ pub struct PartitionQueue {
     buffer: VecDeque<Event>,
     /// What the pages take of which there are events in the buffer. Each is let go as a whole.
     buffer_bytes: usize,
-    ready: VecDeque<(Event, Hold)>,
+    ready: VecDeque<(Event, KeyHold)>,
     ready_bytes: usize,
-    cold: VecDeque<(u64, Hold)>,
+    cold: VecDeque<(u64, KeyHold)>,
     keys: HashMap<u64, VecDeque<Parked>>,
     retrying: HashMap<u64, Option<u64>>,
     parked: u64,
@@ -211,7 +211,7 @@ impl PartitionQueue {
         self.keys.clear();
         self.retrying.clear();
         (self.parked, self.parked_bytes, self.ready_bytes) = (0, 0, 0);
-        self.cold = self.progress.given_back().map(|offset| (offset, Hold::Nothing)).collect();
+        self.cold = self.progress.given_back().map(|offset| (offset, KeyHold::Nothing)).collect();
         self.returned.remove_range(..self.progress.next());
     }
 
@@ -237,29 +237,29 @@ impl PartitionQueue {
     }
 
     /// The next event to deliver. Those that start to wait for their retry on the way go to `pauses`.
-    pub fn pop(&mut self, rules: Rules, now: Now, pauses: &mut Vec<Pause>) -> Option<Ready> {
+    pub fn pop(&mut self, options: QueueOptions, now: Times, pauses: &mut Vec<Pause>) -> Option<Ready> {
         loop {
             let (event, hold) = match self.ready.pop_front() {
                 Some(ready) => {
                     self.ready_bytes -= size_of(&ready.0);
                     ready
                 }
-                None => (self.next_in_window(rules)?, Hold::Nothing),
+                None => (self.next_in_window(options)?, KeyHold::Nothing),
             };
             let offset = event.offset.0;
             let open = self.progress.is_open(offset);
             let key = match hold {
-                Hold::Key(key) if open => key,
-                Hold::Key(key) => {
+                KeyHold::Key(key) if open => key,
+                KeyHold::Key(key) => {
                     self.was_returned(offset);
                     self.release(key);
                     continue;
                 }
-                Hold::Nothing if !open => {
+                KeyHold::Nothing if !open => {
                     self.was_returned(offset);
                     continue;
                 }
-                Hold::Nothing => match rules.key_of(&event) {
+                KeyHold::Nothing => match options.key_of(&event) {
                     None => None,
                     Some(key) => match self.keys.entry(key) {
                         Entry::Vacant(free) => {
@@ -282,10 +282,10 @@ impl PartitionQueue {
         }
     }
 
-    fn next_in_window(&mut self, rules: Rules) -> Option<Event> {
+    fn next_in_window(&mut self, options: QueueOptions) -> Option<Event> {
         let offset = self.buffer.front()?.offset.0;
-        let blocked = rules.ordering == Ordering::Partition && !self.keys.is_empty();
-        if blocked || offset >= self.progress.next().saturating_add(rules.window) {
+        let blocked = options.ordering == Ordering::Partition && !self.keys.is_empty();
+        if blocked || offset >= self.progress.next().saturating_add(options.window) {
             return None;
         }
         let event = self.buffer.pop_front();
@@ -346,16 +346,16 @@ impl PartitionQueue {
                         let bytes = size_of(&event);
                         self.parked_bytes -= bytes;
                         self.ready_bytes += bytes;
-                        self.ready.push_back((*event, Hold::Key(Some(key))));
+                        self.ready.push_back((*event, KeyHold::Key(Some(key))));
                     }
-                    None => self.cold.push_back((offset, Hold::Key(Some(key)))),
+                    None => self.cold.push_back((offset, KeyHold::Key(Some(key)))),
                 }
             }
         }
     }
 
     /// An event is to be delivered again, once its body was read.
-    pub fn again(&mut self, offset: u64, hold: Hold) {
+    pub fn requeue(&mut self, offset: u64, hold: KeyHold) {
         self.cold.push_back((offset, hold));
     }
 
@@ -368,7 +368,7 @@ impl PartitionQueue {
     pub fn end_of_pause(&mut self, offset: u64) -> bool {
         let Some(key) = self.retrying.remove(&offset) else { return false };
         self.progress.is_due(offset);
-        self.again(offset, Hold::Key(key));
+        self.requeue(offset, KeyHold::Key(key));
         true
     }
 
@@ -406,16 +406,18 @@ impl PartitionQueue {
     }
 
     /// What has to be read before the queue can go on.
-    pub fn want(&self, rules: Rules) -> Option<Want> {
+    pub fn read_need(&self, options: QueueOptions) -> Option<ReadNeed> {
         if !self.ready.is_empty() {
             return None;
         }
         if !self.cold.is_empty() {
-            return Some(Want::Bodies(self.cold.iter().take(BODIES_AT_ONCE).map(|(at, _)| *at).collect()));
+            return Some(ReadNeed::Bodies(
+                self.cold.iter().take(BODIES_AT_ONCE).map(|(at, _)| *at).collect(),
+            ));
         }
-        let blocked = rules.ordering == Ordering::Partition && !self.keys.is_empty();
-        let in_window = self.read < self.progress.next().saturating_add(rules.window);
-        (self.buffer.is_empty() && in_window && !blocked).then_some(Want::Page(self.read))
+        let blocked = options.ordering == Ordering::Partition && !self.keys.is_empty();
+        let in_window = self.read < self.progress.next().saturating_add(options.window);
+        (self.buffer.is_empty() && in_window && !blocked).then_some(ReadNeed::Page(self.read))
     }
 
     /// Takes events that were read from `from` on. The page's `next` is the first offset that was not looked at; what
@@ -474,19 +476,19 @@ impl PartitionQueue {
         self.progress.settle(offset);
         self.was_returned(offset);
         self.dirty = true;
-        if let Hold::Key(key) = hold {
+        if let KeyHold::Key(key) = hold {
             self.release(key);
         }
     }
 
     /// An event that was to be delivered again is not: whoever has it may still settle it.
     pub fn let_go(&mut self, offset: u64) {
-        if let Some(Hold::Key(key)) = self.take_cold(offset) {
+        if let Some(KeyHold::Key(key)) = self.take_cold(offset) {
             self.release(key);
         }
     }
 
-    fn take_cold(&mut self, offset: u64) -> Option<Hold> {
+    fn take_cold(&mut self, offset: u64) -> Option<KeyHold> {
         let at = self.cold.iter().position(|(cold, _)| *cold == offset)?;
         self.cold.remove(at).map(|(_, hold)| hold)
     }
@@ -537,8 +539,8 @@ impl PartitionQueue {
             !is_over
         });
         keys.extend(over.into_iter().filter_map(|(_, hold)| match hold {
-            Hold::Key(key) => key,
-            Hold::Nothing => None,
+            KeyHold::Key(key) => key,
+            KeyHold::Nothing => None,
         }));
         self.cold = cold;
         keys.into_iter().for_each(|key| self.release_from(key, first));
@@ -558,13 +560,13 @@ impl PartitionQueue {
     }
 
     /// What keeps the queue from going on by itself, if something does.
-    pub fn obstacle(&self, rules: Rules, tail: u64) -> Option<Obstacle> {
-        let end = self.progress.next().saturating_add(rules.window);
+    pub fn obstacle(&self, options: QueueOptions, tail: u64) -> Option<Obstacle> {
+        let end = self.progress.next().saturating_add(options.window);
         let first_unread = self.buffer.front().map_or(self.read, |event| event.offset.0);
         if first_unread >= end && first_unread < tail {
             return Some(Obstacle::Window);
         }
-        if self.parked > 0 || (rules.ordering == Ordering::Partition && !self.keys.is_empty()) {
+        if self.parked > 0 || (options.ordering == Ordering::Partition && !self.keys.is_empty()) {
             return Some(Obstacle::Order);
         }
         (!self.retrying.is_empty()).then_some(Obstacle::Retry)

@@ -9,8 +9,8 @@ use super::GroupError;
 use super::group::Group;
 use super::normal::{Raised, Raising};
 use super::options::{Mode, check_name};
-use super::partition_queue::Want;
-use super::state::{Delivery, PartitionWant, Take};
+use super::partition_queue::ReadNeed;
+use super::state::{Delivery, PartitionNeed, Take};
 use crate::filter::{Cost, Filter};
 pub(super) use fetching::Body;
 pub use presence::Present;
@@ -179,7 +179,7 @@ impl Group {
         if span.upto == 0 || self.durable.has(span) {
             return Ok(());
         }
-        self.ensure_keeper();
+        self.wake_keeper();
         match self.until_durable(span).await {
             Err(GroupError::Bus(error)) if error.retry() == Retry::WithRoom => Ok(()),
             secured => secured,
@@ -234,7 +234,7 @@ impl Group {
             };
             (deliveries, state.has_more(), state.room(take) > 0)
         };
-        self.ensure_keeper();
+        self.wake_keeper();
         if deliveries.is_empty() {
             // What was read is for others, if it is for anyone.
             found.tell();
@@ -265,10 +265,10 @@ impl Group {
 
     /// Whether there is something to read for a member.
     async fn is_behind(self: &Arc<Self>, take: &Take) -> Result<bool, GroupError> {
-        let wants = self.locked().wants(&take.member, false);
+        let needs = self.locked().read_needs(&take.member, false);
         let topic = self.topic.pinned();
-        for PartitionWant { partition, want, .. } in wants {
-            let Want::Page(from) = want else { return Ok(true) };
+        for PartitionNeed { partition, need, .. } in needs {
+            let ReadNeed::Page(from) = need else { return Ok(true) };
             let Bounds { first, next } = self.hub.log.bounds(&topic, Partition(partition as u32)).await?;
             // What is open below the first may hold others up.
             if next.0 > from || self.keep_partition_to(partition, first) {

@@ -9,7 +9,7 @@ use super::options::{GroupName, GroupOptions, OptionsPatch};
 use super::seats::Seats;
 use super::{GroupError, places, stored};
 use crate::homes::{Home, HomeObserver};
-use crate::layers::{GivenUpEvents, GivenUpObserver};
+use crate::layers::{RemovalObserver, RemovedEvents};
 use crate::query::From;
 use crate::retry::Tries;
 use crate::turns::Turns;
@@ -41,7 +41,7 @@ impl Default for GroupCall {
 pub struct Groups {
     pub(super) hub: Arc<GroupContext>,
     /// How topics come into being by their first group; `None` where they don't.
-    makes: Option<Arc<NewTopics>>,
+    auto_create: Option<Arc<NewTopics>>,
     seats: Seats,
     /// Replays of a topic are one after another, because each must know what the others have replayed.
     replaying: Turns,
@@ -49,15 +49,15 @@ pub struct Groups {
 
 impl Groups {
     /// The groups of a store.
-    pub fn new(hub: GroupContext, makes: Option<Arc<NewTopics>>) -> Arc<Self> {
+    pub fn new(hub: GroupContext, auto_create: Option<Arc<NewTopics>>) -> Arc<Self> {
         let groups = Arc::new(Self {
             hub: Arc::new(hub),
-            makes,
+            auto_create,
             seats: Seats::default(),
             replaying: Turns::default(),
         });
         let observer: Weak<Self> = Arc::downgrade(&groups);
-        groups.hub.claims.tell(observer);
+        groups.hub.claims.add_observer(observer);
         groups
     }
 
@@ -115,7 +115,7 @@ impl Groups {
         let loaded = Loaded { topic, name, home, options_version, state, metrics };
         let group = Arc::new(Group::new(self.hub.clone(), loaded));
         // Partitions that came since are not stored yet.
-        group.ensure_keeper();
+        group.wake_keeper();
         *slot.group.lock() = Some(group.clone());
         // From here on it is told of what is given up.
         group.look_what_is_kept().await;
@@ -161,7 +161,7 @@ impl Groups {
 
     /// The group of a consumer that had it before: with the options that it has by now, which may have been changed
     /// since, and made anew where it is gone.
-    pub async fn again(
+    pub async fn rejoin(
         &self,
         topic: &TopicName,
         name: &GroupName,
@@ -197,8 +197,9 @@ impl Groups {
             }
             None => {
                 let missing = || ReadError::TopicNotFound(topic.clone());
-                let makes = self.makes.as_ref().filter(|_| !topic.is_internal()).ok_or_else(missing)?;
-                let config = makes.config_of(topic);
+                let new_topics =
+                    self.auto_create.as_ref().filter(|_| !topic.is_internal()).ok_or_else(missing)?;
+                let config = new_topics.config_of(topic);
                 let starts = vec![0; config.partitions as usize];
                 (vec![ConfigChange::CreateTopic { name: topic.clone(), config }], starts)
             }
@@ -257,7 +258,7 @@ impl Groups {
             let writing = group.writing.lock().await;
             group.fail(gone());
             drop(writing);
-            group.until_unkept().await;
+            group.until_keeper_ended().await;
         }
         // A commit that settles leases of it ends first: it must not meet a group that is made anew.
         let _writing = match &group {
@@ -326,9 +327,9 @@ impl Groups {
     }
 }
 
-impl GivenUpObserver for Groups {
-    fn given_up(&self, events: &GivenUpEvents) {
-        self.seats.loaded_of(&events.topic).iter().for_each(|group| group.given_up(events));
+impl RemovalObserver for Groups {
+    fn events_removed(&self, events: &RemovedEvents) {
+        self.seats.loaded_of(&events.topic).iter().for_each(|group| group.events_removed(events));
     }
 }
 

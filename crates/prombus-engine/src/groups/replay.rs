@@ -10,7 +10,7 @@ use super::registry::Groups;
 use super::{Group, GroupError};
 use crate::bus::BusError;
 use crate::filter::Filter;
-use crate::projections::{Again, Outcome, ProjectionError, Projections};
+use crate::projections::{EventToReplay, Outcome, ProjectionError, Projections};
 use crate::query::{From, Query, QueryError, QueryPosition, Reader};
 use crate::retry;
 use bytes::Bytes;
@@ -355,7 +355,7 @@ impl Replaying<'_> {
         for letter in letters {
             let mut noted = self.ledger.clone();
             let note = (!self.replay.dry_run).then(|| noted.note(&[letter.event.offset.0]));
-            let again = Again {
+            let replay = EventToReplay {
                 topic: self.topic.clone(),
                 partition: letter.partition,
                 offset: letter.offset,
@@ -363,7 +363,7 @@ impl Replaying<'_> {
                 replays: letter.replays + 1,
                 note,
             };
-            let outcome = self.projections.apply_again(name, again).await?;
+            let outcome = self.projections.apply_again(name, replay).await?;
             match &outcome {
                 Outcome::Applied => self.answer.replayed += 1,
                 Outcome::FailedAgain(why) => {
@@ -460,7 +460,7 @@ impl Group {
             state.also(ledger.note(&offsets));
             state.span_since(before)
         };
-        self.ensure_keeper();
+        self.wake_keeper();
         self.until_durable(span).await?;
         Ok((offsets.len() as u64, refused))
     }

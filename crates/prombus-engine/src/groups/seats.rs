@@ -25,7 +25,7 @@ pub(super) struct Slot {
 impl Slot {
     /// The group, if it is loaded and works.
     pub fn loaded(&self) -> Option<Arc<Group>> {
-        self.group.lock().clone().filter(|group| group.works())
+        self.group.lock().clone().filter(|group| group.is_usable())
     }
 
     /// The group, if it is loaded and has not been told that it has ended.

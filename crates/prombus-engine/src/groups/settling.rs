@@ -115,7 +115,7 @@ impl Group {
             state.flush_times();
             (heard, state.undecided())
         };
-        self.ensure_keeper();
+        self.wake_keeper();
         heard
     }
 }

@@ -135,7 +135,7 @@ impl Group {
     pub fn outline(self: &Arc<Self>, bounds: &[Bounds]) -> GroupStatus {
         self.keep_to(bounds);
         let status = self.status_now(bounds);
-        self.ensure_keeper();
+        self.wake_keeper();
         status
     }
 
@@ -165,7 +165,7 @@ impl Group {
         let mut state = self.locked();
         state.tick(now);
         state.flush_times();
-        let rules = state.rules();
+        let options = state.queue_options();
         let mut oldest = vec![None; state.queues.len()];
         for (_, lease) in state.leases.iter() {
             let age = (now.instant - lease.given).as_millis() as u64;
@@ -174,7 +174,7 @@ impl Group {
         }
         let partitions = state.queues.iter().zip(bounds).enumerate().map(|(n, (queue, bounds))| {
             let tail = bounds.next.0;
-            let obstacle = match queue.obstacle(rules, tail) {
+            let obstacle = match queue.obstacle(options, tail) {
                 _ if state.is_gated(n) => Some(Wait::Growth),
                 Some(Obstacle::Window) => Some(Wait::AckWindow),
                 Some(Obstacle::Order) => Some(Wait::Ordering),

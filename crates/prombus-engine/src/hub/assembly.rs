@@ -8,7 +8,7 @@ use crate::collections::Collections;
 use crate::commits::Commits;
 use crate::groups::{GroupContext, Groups, ReadAhead};
 use crate::homes::Claims;
-use crate::layers::{Checks, GivenUp, Rules, SchemaChecks};
+use crate::layers::{Checks, RemovalNotices, Rules, SchemaChecks};
 use crate::projections::{LARGE_BATCHES, ProjectionContext, Projections, WorkSlots};
 use crate::room::DocumentRoom;
 use crate::schemas::{NormalLog, Schemas, Shared};
@@ -110,19 +110,19 @@ impl Default for HubOptions {
 impl Hub {
     /// Puts the stack together. A commit goes through the layers from the last line to the first.
     pub fn assemble(store: Store, options: HubOptions) -> Self {
-        let HubOptions { limits, auto_create: makes_topics, topics, clock } = options;
+        let HubOptions { limits, auto_create, topics, clock } = options;
         let new_topics = Arc::new(NewTopics { configs: topics });
-        let makes = makes_topics.then(|| new_topics.clone());
+        let auto_created = auto_create.then(|| new_topics.clone());
         let bus: Arc<dyn Bus> = Arc::new(LogBus(store.log.clone()));
-        let given_up = GivenUp::new(store.log.clone());
-        let bus = given_up.clone().wrap(bus);
+        let removal_notices = RemovalNotices::new(store.log.clone());
+        let bus = removal_notices.clone().wrap(bus);
         let most = CommitLimits {
             event_bytes: limits.event_bytes,
             topics: limits.topics,
             collections: limits.collections,
             ..CommitLimits::default()
         };
-        let bus = Rules { limits: most, makes: makes.clone() }.wrap(bus);
+        let bus = Rules { limits: most, auto_create: auto_created.clone() }.wrap(bus);
         let shared = Shared::new(store.log.clone(), store.documents.clone(), limits.event_bytes);
         let raisers = shared.raisers.clone();
         let normal_log = Arc::new(NormalLog::new(store.log.clone(), raisers.clone()));
@@ -143,9 +143,9 @@ impl Hub {
             raisers: raisers.clone(),
             closing: AtomicBool::new(false),
         };
-        let groups = Groups::new(context, makes);
+        let groups = Groups::new(context, auto_created);
         let observer: Weak<Groups> = Arc::downgrade(&groups);
-        given_up.tell(observer);
+        removal_notices.add_observer(observer);
         let collections = Arc::new(Collections::new(store.documents.clone(), bus.clone()));
         let Store { log, documents, homes, copies } = store.clone();
         let backups = Backups::new(copies, log.clone());
@@ -190,7 +190,7 @@ impl Hub {
             schemas,
             normal_log,
             clock,
-            makes_topics,
+            auto_create,
             new_topics,
             topics,
         }

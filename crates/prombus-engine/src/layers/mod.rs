@@ -1,11 +1,11 @@
 //! What happens to every commit on its way to the log, and in which order.
 
 mod checks;
-mod given_up;
+mod removal_notices;
 mod rules;
 mod schemas;
 
 pub use checks::{Checks, CommitSize};
-pub use given_up::{GivenUp, GivenUpEvents, GivenUpObserver};
+pub use removal_notices::{RemovalNotices, RemovalObserver, RemovedEvents};
 pub use rules::Rules;
 pub use schemas::SchemaChecks;

@@ -10,7 +10,7 @@ pub struct Rules {
     /// What every commit may come to, whoever it is from.
     pub limits: CommitLimits,
     /// How topics come into being by their first event; `None` where they don't.
-    pub makes: Option<Arc<NewTopics>>,
+    pub auto_create: Option<Arc<NewTopics>>,
 }
 
 impl Layer for Rules {
@@ -29,7 +29,7 @@ impl Bus for RulesBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
         let ruled = Arc::make_mut(commit);
         ruled.limits = ruled.limits.and(self.rules.limits);
-        ruled.makes = ruled.makes.take().or_else(|| self.rules.makes.clone());
+        ruled.auto_create = ruled.auto_create.take().or_else(|| self.rules.auto_create.clone());
         self.inner.enqueue(commit).await
     }
 }

@@ -6,7 +6,7 @@
 //! pass a gate.
 
 use crate::bus::{Bus, BusError, Layer};
-use crate::schemas::gate::{Gate, Pass};
+use crate::schemas::gate::{Gate, GatePass};
 use crate::schemas::judge::{self, Judged, Repeated, TopicSchemas};
 use crate::schemas::known::SchemaCache;
 use crate::schemas::violation::Violations;
@@ -14,7 +14,7 @@ use crate::schemas::{Shared, apart, stored};
 use async_trait::async_trait;
 use prombus_core::{
     Append, Commit, CommitError, ConfigChange, Documents, EventCopy, EventLog, Json, NewTopics, ReadError,
-    SchemaMode, SeenTopic, SnapshotConfig, Ticket, TopicConfig, TopicName,
+    SchemaMode, SnapshotConfig, Ticket, TopicConfig, TopicFence, TopicName,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -53,7 +53,7 @@ struct SchemaChecksBus {
 #[async_trait]
 impl Bus for SchemaChecksBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
-        if !commit.seen.is_empty() {
+        if !commit.expected_topics.is_empty() {
             // It was here before. Another version may be the latest now.
             Arc::make_mut(commit).unchecked();
         }
@@ -63,13 +63,13 @@ impl Bus for SchemaChecksBus {
         }
         let Self { layer, inner } = self;
         // What was checked, and against what, without keeping anybody from changing it meanwhile.
-        let mut checked: Option<(Vec<SeenTopic>, Judged)> = None;
+        let mut checked: Option<(Vec<TopicFence>, Judged)> = None;
         loop {
             let pass = layer.gate.pass(topics.looked_at.clone(), topics.changed.clone()).await;
-            let Looked { seen, governed } = layer.look(&topics).await?;
+            let TopicsSeen { seen, governed } = layer.look(&topics).await?;
             match checked.take() {
                 _ if governed.is_empty() => {
-                    Arc::make_mut(commit).seen = seen;
+                    Arc::make_mut(commit).expected_topics = seen;
                     return Ok(held(inner.enqueue(commit).await?, pass));
                 }
                 Some((before, judged)) if before == seen => {
@@ -80,7 +80,7 @@ impl Bus for SchemaChecksBus {
                     let event_copies = layer.copies(commit, &judged, &governed)?;
                     let stamped = Arc::make_mut(commit);
                     stamp(stamped, judged);
-                    (stamped.event_copies, stamped.seen) = (event_copies, seen);
+                    (stamped.event_copies, stamped.expected_topics) = (event_copies, seen);
                     return Ok(held(inner.enqueue(commit).await?, pass));
                 }
                 _ => {
@@ -93,8 +93,8 @@ impl Bus for SchemaChecksBus {
 }
 
 /// What was seen of the topics of a commit.
-struct Looked {
-    seen: Vec<SeenTopic>,
+struct TopicsSeen {
+    seen: Vec<TopicFence>,
     /// Those whose schemas count.
     governed: HashMap<TopicName, TopicSchemas>,
 }
@@ -104,11 +104,11 @@ fn unavailable(error: ReadError) -> BusError {
 }
 
 impl SchemaChecks {
-    async fn look(&self, topics: &Topics) -> Result<Looked, BusError> {
+    async fn look(&self, topics: &Topics) -> Result<TopicsSeen, BusError> {
         let (mut seen, mut governed) = (Vec::with_capacity(topics.written.len()), HashMap::new());
         for name in &topics.written {
             let topic = self.log.topic(name).await.map_err(unavailable)?;
-            seen.push(SeenTopic::of(name, topic.as_ref()));
+            seen.push(TopicFence::of(name, topic.as_ref()));
             let Some(topic) = topic.filter(|topic| topic.config.schema != SchemaMode::Off) else { continue };
             if let Some(head) = self.known.head(&topic).await.map_err(unavailable)? {
                 let (mode, has_tombstones) = (topic.config.schema, topic.config.compaction);
@@ -137,7 +137,7 @@ impl SchemaChecks {
             let why = apart::why_no_copies(&*self.log, &self.known, name).await.map_err(unavailable)?;
             why.map_or(Ok(()), |why| Err(BusError::BadConfig(why)))?;
         }
-        Ok(Looked { seen, governed })
+        Ok(TopicsSeen { seen, governed })
     }
 
     /// The copies that topics with `dual_write` get of events whose version is known: one for each version.
@@ -214,7 +214,7 @@ fn stamp(commit: &mut Commit, judged: Judged) {
 }
 
 /// The ticket of a commit that changes topics: they are passed until that can be seen. All others have their place.
-fn held(ticket: Ticket, pass: Pass) -> Ticket {
+fn held(ticket: Ticket, pass: GatePass) -> Ticket {
     if !pass.is_change() {
         return ticket;
     }

@@ -12,7 +12,7 @@ use super::ProjectionError;
 use super::ProjectionState;
 use super::batch::Projector;
 use super::registry::hold::Hold;
-use super::replay::{Again, Outcome};
+use super::replay::{EventToReplay, Outcome};
 use super::runner::{Failures, ProjectionContext, Purpose, Runner, Step, Stop};
 use super::slots::{LITTLE_BYTES, WorkSlot};
 use super::stored::{self, Record};
@@ -42,14 +42,14 @@ pub(super) struct Positions {
 }
 
 /// What others may know of a projection.
-pub(super) struct Shared {
+pub(super) struct ProjectionCell {
     pub positions: watch::Sender<Positions>,
-    pub now: Mutex<Now>,
+    pub status: Mutex<ActorStatus>,
 }
 
 /// How it is doing.
 #[derive(Debug, Clone)]
-pub(super) struct Now {
+pub(super) struct ActorStatus {
     pub state: ProjectionState,
     pub errors: u64,
     pub last_error: Option<String>,
@@ -69,7 +69,7 @@ pub(super) enum Command {
         answer: oneshot::Sender<Result<(), ProjectionError>>,
     },
     /// Apply an event once more that has failed.
-    Again(Again, oneshot::Sender<Result<Outcome, ProjectionError>>),
+    Replay(EventToReplay, oneshot::Sender<Result<Outcome, ProjectionError>>),
     /// Stand still for a while.
     Hold(Hold),
     /// End, having finished what is under way.
@@ -83,7 +83,7 @@ impl Command {
         match self {
             // Whoever no longer waits does not want to know.
             Self::Rebuild { answer, .. } => drop(answer.send(Err(error))),
-            Self::Again(_, answer) => drop(answer.send(Err(error))),
+            Self::Replay(_, answer) => drop(answer.send(Err(error))),
             Self::Hold(hold) => hold.stand_still().await,
             Self::Stop => {}
         }
@@ -96,7 +96,7 @@ pub(super) struct Actor {
     pub setup: Setup,
     /// That of the setup, once it is known.
     pub projector: Projector,
-    pub shared: Arc<Shared>,
+    pub cell: Arc<ProjectionCell>,
     pub commands: mpsc::Receiver<Command>,
     /// Whether it is stored, or runs for as long as the program does.
     pub is_stored: bool,
@@ -142,7 +142,7 @@ impl Actor {
     /// Waits until its expressions are compiled. `false`: it was told to stop.
     async fn compile(&mut self) -> bool {
         let setup = self.setup.clone();
-        self.shared.now.lock().state = setup.first_state();
+        self.cell.status.lock().state = setup.first_state();
         let mut compiling = pin!(setup.projector(&self.hub, &self.name));
         loop {
             tokio::select! {
@@ -150,7 +150,7 @@ impl Actor {
                 biased;
                 projector = &mut compiling => {
                     self.projector = projector.clone();
-                    self.shared.now.lock().state = setup.first_state();
+                    self.cell.status.lock().state = setup.first_state();
                     return true;
                 }
                 command = self.commands.recv() => match command {
@@ -169,7 +169,7 @@ impl Actor {
                 Ok(home) => return Some(home),
                 Err(error) => error,
             };
-            self.shared.now.lock().state = ProjectionState::Stopped(error.to_string());
+            self.cell.status.lock().state = ProjectionState::Stopped(error.to_string());
             tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
@@ -285,7 +285,7 @@ impl Actor {
             Some(pause) => self.wait(&reason, pause, work),
             None => {
                 tracing::warn!(projection = self.name, reason, "a projection has stopped");
-                self.shared.now.lock().state = ProjectionState::Stopped(reason);
+                self.cell.status.lock().state = ProjectionState::Stopped(reason);
                 work.stopped = true;
             }
         }
@@ -293,10 +293,10 @@ impl Actor {
 
     /// It goes on after a pause. Until then this is what it says.
     fn wait(&self, reason: &str, pause: Duration, work: &mut Work) {
-        let mut now = self.shared.now.lock();
-        if now.last_error.as_deref() != Some(reason) {
+        let mut status = self.cell.status.lock();
+        if status.last_error.as_deref() != Some(reason) {
             tracing::warn!(projection = self.name, reason, "a projection is waiting");
-            now.last_error = Some(reason.to_owned());
+            status.last_error = Some(reason.to_owned());
         }
         work.resume = Some(Instant::now() + pause);
     }
@@ -304,15 +304,15 @@ impl Actor {
     /// Tells others what a step has done.
     fn note(&self, step: Step, live: &Runner) {
         {
-            let mut now = self.shared.now.lock();
-            now.state = match step {
+            let mut status = self.cell.status.lock();
+            status.state = match step {
                 Step::NoTopic => ProjectionState::Waiting(live.topic_name.clone()),
                 Step::Worked | Step::Idle => ProjectionState::Running,
             };
-            (now.errors, now.last_error) = (live.failures.count, live.failures.last.clone());
+            (status.errors, status.last_error) = (live.failures.count, live.failures.last.clone());
         }
         let positions = positions_of(live);
-        self.shared.positions.send_if_modified(|known| {
+        self.cell.positions.send_if_modified(|known| {
             let changed = *known != positions;
             *known = positions;
             changed
@@ -320,7 +320,7 @@ impl Actor {
     }
 
     fn note_rebuild(&self, rebuild: Option<&Runner>) {
-        self.shared.now.lock().rebuild = rebuild.map(|runner| (positions_of(runner), runner.failures.count));
+        self.cell.status.lock().rebuild = rebuild.map(|runner| (positions_of(runner), runner.failures.count));
     }
 
     /// Finishes what is under way.
@@ -361,31 +361,31 @@ impl Actor {
                 // What was read may be gone afterwards, and what it failed with may quote it.
                 work.runners().for_each(Runner::go_back);
                 work.live.failures.last = None;
-                self.shared.now.lock().last_error = None;
+                self.cell.status.lock().last_error = None;
                 hold.stand_still().await;
             }
             Command::Rebuild { partial, answer } => {
                 let begun = self.begin_rebuild(&work.live.home, partial).await;
                 if begun.is_ok() {
-                    self.shared.now.lock().rebuild_error = None;
+                    self.cell.status.lock().rebuild_error = None;
                     (work.rebuild, work.tails) = (Some(self.rebuilder(&work.live.home)), None);
                     self.note_rebuild(work.rebuild.as_ref());
                 }
                 // Whoever no longer waits does not want to know.
                 let _ = answer.send(begun);
             }
-            Command::Again(again, answer) => {
+            Command::Replay(replay, answer) => {
                 let done = match self.setup.record.rebuilding {
                     // What takes the place of the collections would lack it, or have it twice.
                     true => {
                         let why = "the projection is being rebuilt, which applies all events again";
                         Ok(Outcome::Refused(why.into()))
                     }
-                    false => work.live.apply_again(again).await,
+                    false => work.live.apply_again(replay).await,
                 };
                 {
-                    let mut now = self.shared.now.lock();
-                    (now.errors, now.last_error) =
+                    let mut status = self.cell.status.lock();
+                    (status.errors, status.last_error) =
                         (work.live.failures.count, work.live.failures.last.clone());
                 }
                 let _ = answer.send(done);
@@ -406,7 +406,7 @@ impl Actor {
         }
         commit.cursors.iter_mut().for_each(|step| step.epoch = home.epoch());
         let stored = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await;
-        stored.inspect_err(|error| self.hub.heard(home, error))?;
+        stored.inspect_err(|error| self.hub.note_lost_home(home, error))?;
         self.setup.record = record.clone();
         self.stored.send_replace(record);
         Ok(())

@@ -23,7 +23,7 @@ pub use definition::{
 
 pub use plan::Plan;
 pub use registry::{CodeSetup, Projections};
-pub(crate) use replay::{Again, Outcome};
+pub(crate) use replay::{EventToReplay, Outcome};
 pub(crate) use runner::{LARGE_BATCHES, ProjectionContext};
 pub(crate) use slots::WorkSlots;
 pub use together::{BadDefinition, check_together};

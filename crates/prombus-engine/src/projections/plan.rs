@@ -59,11 +59,11 @@ struct Write {
     key: Expression,
     when: Option<Expression>,
     delete: Option<Expression>,
-    what: What,
+    kind: WriteKind,
 }
 
 #[derive(Clone)]
-enum What {
+enum WriteKind {
     Set(Expression),
     Merge(Expression),
     Update { set: Vec<(String, Expression)>, inc: Vec<(String, Expression)> },
@@ -342,23 +342,23 @@ async fn transaction(
         Some(SetDefinition::Fields(table)) => (None, Some(table)),
         None => (None, None),
     };
-    let what = match (whole, table, &write.merge, &write.inc) {
+    let kind = match (whole, table, &write.merge, &write.inc) {
         (None, None, None, inc) if inc.is_empty() => {
             if write.delete.is_none() {
                 return Err(bad(format!("{place} does nothing: give it set, merge, inc or delete")));
             }
-            What::Delete
+            WriteKind::Delete
         }
-        (Some(whole), None, None, inc) if inc.is_empty() => What::Set(whole),
+        (Some(whole), None, None, inc) if inc.is_empty() => WriteKind::Set(whole),
         (None, None, Some(source), inc) if inc.is_empty() => {
-            What::Merge(compiler.compile(&at("merge"), source).await?)
+            WriteKind::Merge(compiler.compile(&at("merge"), source).await?)
         }
         (None, table, None, inc) => {
             let set = match table {
                 Some(table) => fields(compiler, &at("set"), table).await?,
                 None => Vec::new(),
             };
-            What::Update { set, inc: fields(compiler, &at("inc"), inc).await? }
+            WriteKind::Update { set, inc: fields(compiler, &at("inc"), inc).await? }
         }
         _ => {
             return Err(bad(format!(
@@ -371,7 +371,7 @@ async fn transaction(
         key: compiler.compile(&at("key"), &write.key).await?,
         when: optional(compiler, &at("when"), &write.when).await?,
         delete: optional(compiler, &at("delete"), &write.delete).await?,
-        what,
+        kind,
     })
 }
 
@@ -420,7 +420,7 @@ impl Write {
             return Ok(None);
         }
         let deleted = holds(self.delete.as_ref(), facts)?.unwrap_or(false);
-        if !deleted && matches!(self.what, What::Delete) {
+        if !deleted && matches!(self.kind, WriteKind::Delete) {
             return Ok(None);
         }
         let key = self.key.key(facts)?;
@@ -435,15 +435,15 @@ impl Write {
             };
             table.iter().map(value).collect::<Result<Map<_, _>, String>>()
         };
-        let op = match &self.what {
-            What::Set(whole) => WriteOp::Set(whole.object(facts)?),
-            What::Merge(patch) => WriteOp::Merge(patch.object(facts)?),
-            What::Update { set, inc } => WriteOp::Update {
+        let op = match &self.kind {
+            WriteKind::Set(whole) => WriteOp::Set(whole.object(facts)?),
+            WriteKind::Merge(patch) => WriteOp::Merge(patch.object(facts)?),
+            WriteKind::Update { set, inc } => WriteOp::Update {
                 set: fields(set, document::normalize)?,
                 // An integer that is too great for a document is still added as one, or refused.
                 inc: fields(inc, |_| {})?,
             },
-            What::Delete => return Ok(None),
+            WriteKind::Delete => return Ok(None),
         };
         Ok(Some((key, op)))
     }

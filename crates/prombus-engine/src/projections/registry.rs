@@ -13,7 +13,7 @@ mod waiting;
 pub use definitions::CodeSetup;
 pub(super) use definitions::check_name;
 
-use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
+use super::actor::{Actor, ActorStatus, COMPILING, Command, Positions, ProjectionCell, Setup};
 use super::batch::Projector;
 use super::runner::ProjectionContext;
 use super::stored::{self, Record, Stored};
@@ -67,7 +67,7 @@ async fn follow(log: Arc<dyn EventLog>, projections: Weak<Projections>) {
             Err(error) => tracing::warn!(%error, "failed to watch projections; will retry"),
         }
         drop(projections);
-        // Others may share the bell, and ring it all the time.
+        // Others may share the slot, and mark it all the time.
         rest_after(began).await;
     }
 }
@@ -188,28 +188,30 @@ impl Projections {
 
     fn run(&self, name: &str, setup: Setup, is_stored: bool) {
         let (commands, receiver) = mpsc::channel(MAX_COMMANDS);
-        let now = Now {
+        let status = ActorStatus {
             state: setup.first_state(),
             errors: 0,
             last_error: None,
             rebuild: None,
             rebuild_error: None,
         };
-        let shared =
-            Arc::new(Shared { positions: watch::Sender::new(Positions::default()), now: Mutex::new(now) });
+        let cell = Arc::new(ProjectionCell {
+            positions: watch::Sender::new(Positions::default()),
+            status: Mutex::new(status),
+        });
         let (stored, record) = watch::channel(setup.record.clone());
         let actor = Actor {
             hub: self.hub.clone(),
             name: name.to_owned(),
             setup: setup.clone(),
             projector: Projector::Halted(COMPILING.to_owned()),
-            shared: shared.clone(),
+            cell: cell.clone(),
             commands: receiver,
             is_stored,
             stored,
         };
         let task = tokio::spawn(actor.run());
-        let handle = Handle { commands, shared, record, setup, is_stored, task };
+        let handle = Handle { commands, cell, record, setup, is_stored, task };
         self.running.lock().insert(name.to_owned(), handle);
     }
 

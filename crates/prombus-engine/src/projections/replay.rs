@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// An event that is to be applied once more.
 #[derive(Debug, Clone)]
-pub(crate) struct Again {
+pub(crate) struct EventToReplay {
     /// The topic that it is of.
     pub topic: TopicName,
     /// Its partition.
@@ -59,7 +59,11 @@ struct Failed {
 impl Projections {
     /// Has a projection apply an event once more that it has failed. It comes after everything that was applied since;
     /// where it fails again, it has a new dead letter.
-    pub(crate) async fn apply_again(&self, name: &str, again: Again) -> Result<Outcome, ProjectionError> {
+    pub(crate) async fn apply_again(
+        &self,
+        name: &str,
+        replay: EventToReplay,
+    ) -> Result<Outcome, ProjectionError> {
         self.until_started(name).await?;
         let Some(commands) = self.commands(name) else {
             return Ok(Outcome::Refused(format!("there is no projection {name:?}")));
@@ -67,34 +71,34 @@ impl Projections {
         let ended =
             |_| ProjectionError::Read(ReadError::Unavailable(format!("projection {name:?} has ended")));
         let (answer, answered) = oneshot::channel();
-        commands.send(Command::Again(again, answer)).await.map_err(|_| ended(()))?;
+        commands.send(Command::Replay(replay, answer)).await.map_err(|_| ended(()))?;
         answered.await.map_err(|_| ended(()))?
     }
 }
 
 impl Runner {
     /// Applies an event once more that has failed, out of turn. Nothing else may be under way.
-    pub async fn apply_again(&mut self, again: Again) -> Result<Outcome, ProjectionError> {
+    pub async fn apply_again(&mut self, replay: EventToReplay) -> Result<Outcome, ProjectionError> {
         if let Some(reason) = self.projector.halted() {
             return Ok(Outcome::Refused(format!("the projection is stopped: {reason}; redefine it first")));
         }
-        if again.topic != self.topic_name {
+        if replay.topic != self.topic_name {
             return Ok(Outcome::Refused(format!("the projection reads topic {} now", self.topic_name)));
         }
-        let Some(failed) = self.failed(&again).await? else {
+        let Some(failed) = self.failed(&replay).await? else {
             let why = "the projection has applied the original since, or was recreated";
             return Ok(Outcome::Refused(why.into()));
         };
-        let Some(event) = self.original(&again).await? else {
+        let Some(event) = self.original(&replay).await? else {
             return Ok(Outcome::Refused("the topic no longer has the original; replay to the topic".into()));
         };
-        if again.note.is_none() {
+        if replay.note.is_none() {
             return Ok(Outcome::Applied);
         }
         let applied = self.batch_of(&mut VecDeque::from([event])).await;
         let mut batch = applied.map_err(|stop| ReadError::Unavailable(stop.reason))?;
         loop {
-            let commit = self.commit_again(&batch, &again, &failed);
+            let commit = self.commit_again(&batch, &replay, &failed);
             let Err(error) = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await else {
                 self.count_failures(&batch);
                 let failure = batch.applied.iter().find_map(|applied| applied.failure.as_ref());
@@ -111,19 +115,19 @@ impl Runner {
     }
 
     /// What is known of the event, if the collections still lack it.
-    async fn failed(&self, again: &Again) -> Result<Option<Document>, ReadError> {
-        let key = failed_key(again.partition, again.offset);
+    async fn failed(&self, replay: &EventToReplay) -> Result<Option<Document>, ReadError> {
+        let key = failed_key(replay.partition, replay.offset);
         let failed = self.hub.documents.document(&failures_of(&self.name), &key).await?;
         let Some(topic) = self.hub.log.topic(&self.topic_name).await? else { return Ok(None) };
         let is_same = |document: &Document| {
             let failed = serde_json::from_slice(document.body.as_bytes());
-            failed.is_ok_and(|failed: Failed| (failed.id, failed.topic) == (again.id, topic.number.0))
+            failed.is_ok_and(|failed: Failed| (failed.id, failed.topic) == (replay.id, topic.number.0))
         };
         Ok(failed.filter(is_same))
     }
 
-    async fn original(&self, again: &Again) -> Result<Option<Event>, ReadError> {
-        let Again { partition, offset, .. } = *again;
+    async fn original(&self, replay: &EventToReplay) -> Result<Option<Event>, ReadError> {
+        let EventToReplay { partition, offset, .. } = *replay;
         let wanted = PageRequest { partition, from: offset, limit: 1, max_bytes: usize::MAX };
         let events = match page(&*self.hub.log, &(&self.topic_name).into(), wanted).await {
             Ok(PageOutcome::Page(page)) => page.events,
@@ -132,11 +136,11 @@ impl Runner {
             Err(stop) if stop.pause.is_none() => Vec::new(),
             Err(stop) => return Err(ReadError::Unavailable(stop.reason)),
         };
-        Ok(events.into_iter().next().filter(|event| (event.offset.0, event.id) == (offset, again.id)))
+        Ok(events.into_iter().next().filter(|event| (event.offset.0, event.id) == (offset, replay.id)))
     }
 
     /// What the event does, or its new dead letter, with what is to happen with it.
-    fn commit_again(&self, batch: &Batch, again: &Again, failed: &Document) -> Commit {
+    fn commit_again(&self, batch: &Batch, replay: &EventToReplay, failed: &Document) -> Commit {
         let (mut events, mut documents) = (batch.publishes.clone(), batch.writes.clone());
         for applied in &batch.applied {
             match &applied.failure {
@@ -150,7 +154,7 @@ impl Runner {
                         reader: Reader::Projection(&self.name),
                         reason,
                         attempts: *attempts,
-                        replays: again.replays,
+                        replays: replay.replays,
                         now_ms: self.hub.clock.now_ms(),
                     };
                     events.extend(letter_of(&applied.event, &failure));
@@ -160,7 +164,7 @@ impl Runner {
         Commit {
             events,
             documents,
-            cursors: again.note.iter().cloned().collect(),
+            cursors: replay.note.iter().cloned().collect(),
             origin: Origin::Derived,
             ..Commit::default()
         }

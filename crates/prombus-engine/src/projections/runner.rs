@@ -74,7 +74,7 @@ pub(crate) struct ProjectionContext {
 
 impl ProjectionContext {
     /// Takes note of an error that says that another hub has the topic.
-    pub fn heard(&self, home: &Arc<Home>, error: &BusError) {
+    pub fn note_lost_home(&self, home: &Arc<Home>, error: &BusError) {
         if matches!(error, BusError::Commit(CommitError::EpochOver { .. })) {
             self.claims.lose(home);
         }
@@ -146,7 +146,7 @@ pub(super) struct Failures {
 }
 
 /// A batch that is being committed.
-struct Flight {
+struct InFlightBatch {
     /// An error where it was not even taken.
     ticket: Result<Ticket, BusError>,
     commit: Arc<Commit>,
@@ -155,7 +155,7 @@ struct Flight {
 }
 
 /// What is left of a run whose first events were enough for a batch.
-struct Rest {
+struct RemainingEvents {
     events: VecDeque<Event>,
     /// Where the run ends.
     ends: BTreeMap<u32, u64>,
@@ -186,8 +186,8 @@ pub(super) struct Runner {
     topic: Option<TopicState>,
     partitions: MergedPartitions,
     /// Taken, and not applied yet.
-    rest: Option<Rest>,
-    flight: Option<Flight>,
+    remaining: Option<RemainingEvents>,
+    in_flight: Option<InFlightBatch>,
     /// So many events go into a batch at most, as far as is known of what they make.
     most_events: usize,
     /// How many batches of so many were committed.
@@ -215,8 +215,8 @@ impl Runner {
             rebuild: purpose != Purpose::Live,
             topic: None,
             partitions: MergedPartitions::default(),
-            rest: None,
-            flight: None,
+            remaining: None,
+            in_flight: None,
             most_events: MOST_EVENTS,
             full_batches: 0,
             last_kib: 0,
@@ -241,10 +241,10 @@ impl Runner {
 
     /// Does a run of events, or finds that there is none. Goes no further than `limit`, where another runner is.
     pub async fn step(&mut self, limit: Option<&[u64]>) -> Result<Step, Stop> {
-        let Rest { events, ends } = match self.rest.take() {
-            Some(rest) => rest,
+        let RemainingEvents { events, ends } = match self.remaining.take() {
+            Some(remaining) => remaining,
             None => match self.read(limit).await? {
-                Some(Run { events, ends, .. }) => Rest { events: events.into(), ends },
+                Some(Run { events, ends, .. }) => RemainingEvents { events: events.into(), ends },
                 None => return Ok(Step::NoTopic),
             },
         };
@@ -260,7 +260,7 @@ impl Runner {
             Some((batch, _)) => self.kib_of(batch).await,
             None => 0,
         };
-        let had_flight = self.flight.is_some();
+        let was_in_flight = self.in_flight.is_some();
         if !self.land().await? {
             // What was read and applied meanwhile stood on what has not happened.
             return Ok(Step::Worked);
@@ -274,7 +274,7 @@ impl Runner {
                 }
                 Ok(Step::Worked)
             }
-            None if had_flight => Ok(Step::Worked),
+            None if was_in_flight => Ok(Step::Worked),
             None => Ok(Step::Idle),
         }
     }
@@ -282,13 +282,13 @@ impl Runner {
     /// Takes note of the topic as it is, if there is one.
     async fn look_at_topic(&mut self) -> Result<Option<TopicRef>, Stop> {
         let Some(topic) = self.hub.log.topic(&self.topic_name).await? else {
-            self.flight = None;
+            self.in_flight = None;
             self.topic = None;
             self.forget_partitions();
             return Ok(None);
         };
         if self.topic.as_ref().is_none_or(|known| known.number != topic.number) {
-            self.flight = None;
+            self.in_flight = None;
             self.forget_partitions();
         }
         for partition in self.partitions.count()..topic.config.partitions {
@@ -333,7 +333,7 @@ impl Runner {
             };
             match self.partitions.first_ahead(limit) {
                 // What is being committed is waited for first.
-                Some(recorded) if run.ends.is_empty() && self.flight.is_none() => {
+                Some(recorded) if run.ends.is_empty() && self.in_flight.is_none() => {
                     // Below a limit, nothing more can come.
                     if limit.is_none() {
                         self.let_pass(recorded).await;
@@ -405,7 +405,7 @@ impl Runner {
             Err(stop) => {
                 // A definition has not begun with them. What it waits for may come.
                 if matches!(self.projector, Projector::Plan(_)) {
-                    self.rest = Some(Rest { events, ends });
+                    self.remaining = Some(RemainingEvents { events, ends });
                 }
                 return Err(stop);
             }
@@ -414,7 +414,7 @@ impl Runner {
             return Ok((batch, ends));
         }
         let batch_ends = ends_of(&batch);
-        self.rest = Some(Rest { events, ends });
+        self.remaining = Some(RemainingEvents { events, ends });
         Ok((batch, batch_ends))
     }
 
@@ -454,21 +454,20 @@ impl Runner {
 
     /// What it holds of events that are not done, in bytes, about.
     pub fn held_bytes(&self) -> usize {
-        let under_way =
-            self.flight.iter().flat_map(|flight| &flight.batch.applied).map(|applied| &applied.event);
-        let taken = self.rest.iter().flat_map(|rest| &rest.events);
+        let under_way = self.in_flight.iter().flat_map(|it| &it.batch.applied).map(|applied| &applied.event);
+        let taken = self.remaining.iter().flat_map(|remaining| &remaining.events);
         under_way.chain(taken).chain(self.partitions.ahead()).map(|event| event.payload.len()).sum()
     }
 
     /// Takes back everything that is not done. Nothing may be under way.
     pub fn go_back(&mut self) {
-        self.rest = None;
+        self.remaining = None;
         self.partitions.go_back();
     }
 
     /// Forgets where it is in the topic.
     fn forget_partitions(&mut self) {
-        self.rest = None;
+        self.remaining = None;
         self.partitions.clear();
     }
 
@@ -557,20 +556,22 @@ impl Runner {
         };
         let mut commit = Arc::new(self.commit(&mut batch, &ends));
         let ticket = self.hub.bus.enqueue(&mut commit).await.map(|ticket| in_turn(ticket, (turn, room)));
-        self.flight = Some(Flight { ticket, commit, batch, ends });
+        self.in_flight = Some(InFlightBatch { ticket, commit, batch, ends });
     }
 
     /// Waits for the batch that is being committed. `false`: it was refused, and what could be done of it was done
     /// another way.
     pub async fn land(&mut self) -> Result<bool, Stop> {
-        let Some(Flight { ticket, commit, mut batch, ends }) = self.flight.take() else { return Ok(true) };
+        let Some(InFlightBatch { ticket, commit, mut batch, ends }) = self.in_flight.take() else {
+            return Ok(true);
+        };
         match outcome(ticket).await {
             Ok(()) => {
                 self.landed(&batch, &ends);
                 Ok(true)
             }
             Err(error) => {
-                self.hub.heard(&self.home, &error);
+                self.hub.note_lost_home(&self.home, &error);
                 batch.take_back(commit);
                 let done = self.recover(batch, ends, error).await;
                 if matches!(&done, Err(stop) if stop.pause.is_some()) {

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A collection, and a key in it.
-type Name = Arc<(Arc<str>, String)>;
+type DocumentId = Arc<(Arc<str>, String)>;
 
 /// The documents that commits under way write.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay(Mutex<HashMap<Name, Size>>);
+pub(super) struct UnderWay(Mutex<HashMap<DocumentId, Size>>);
 
 /// How large commits under way may make a document.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ impl Size {
 #[derive(Debug)]
 pub(super) struct Changes {
     all: Arc<UnderWay>,
-    own: Vec<(Name, Change)>,
+    own: Vec<(DocumentId, Change)>,
 }
 
 impl Changes {

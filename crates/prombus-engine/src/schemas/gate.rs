@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 /// The gate of all topics.
 #[derive(Default)]
 pub(crate) struct Gate {
-    topics: Mutex<HashMap<TopicName, Passing>>,
+    topics: Mutex<HashMap<TopicName, GateEntry>>,
     /// Somebody has left.
     left: Notify,
 }
 
 /// Who is at a topic.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Passing {
+struct GateEntry {
     /// How many look at it.
     looking: usize,
     /// Whether somebody changes it, or waits until nobody looks at it any more.
@@ -32,7 +32,7 @@ struct Passing {
 }
 
 /// Topics that are passed; they are left when it is dropped.
-pub(crate) struct Pass {
+pub(crate) struct GatePass {
     gate: Arc<Gate>,
     looked_at: Vec<TopicName>,
     changed: Vec<TopicName>,
@@ -40,7 +40,7 @@ pub(crate) struct Pass {
 
 impl Gate {
     /// Passes topics that are looked at, and topics that are changed. None is among both, and none is there twice.
-    pub async fn pass(self: &Arc<Self>, looked_at: Vec<TopicName>, changed: Vec<TopicName>) -> Pass {
+    pub async fn pass(self: &Arc<Self>, looked_at: Vec<TopicName>, changed: Vec<TopicName>) -> GatePass {
         let mut entering = Some((looked_at, changed));
         let pass = loop {
             // Before the look, so that nobody who leaves in between is missed.
@@ -59,9 +59,9 @@ impl Gate {
         }
     }
 
-    fn enter(self: &Arc<Self>, entering: &mut Option<(Vec<TopicName>, Vec<TopicName>)>) -> Option<Pass> {
+    fn enter(self: &Arc<Self>, entering: &mut Option<(Vec<TopicName>, Vec<TopicName>)>) -> Option<GatePass> {
         let mut topics = self.topics.lock();
-        let is_changing = |name: &TopicName| topics.get(name).is_some_and(|passing| passing.changing);
+        let is_changing = |name: &TopicName| topics.get(name).is_some_and(|entry| entry.changing);
         let (looked_at, changed) =
             entering.take_if(|(looked_at, changed)| !looked_at.iter().chain(&*changed).any(is_changing))?;
         for name in &looked_at {
@@ -70,35 +70,35 @@ impl Gate {
         for name in &changed {
             topics.entry(name.clone()).or_default().changing = true;
         }
-        Some(Pass { gate: self.clone(), looked_at, changed })
+        Some(GatePass { gate: self.clone(), looked_at, changed })
     }
 
-    fn is_alone(&self, pass: &Pass) -> bool {
+    fn is_alone(&self, pass: &GatePass) -> bool {
         if !pass.is_change() {
             return true;
         }
         let topics = self.topics.lock();
-        pass.changed.iter().all(|name| topics.get(name).is_none_or(|passing| passing.looking == 0))
+        pass.changed.iter().all(|name| topics.get(name).is_none_or(|entry| entry.looking == 0))
     }
 }
 
-impl Pass {
+impl GatePass {
     /// Whether it changes a topic.
     pub fn is_change(&self) -> bool {
         !self.changed.is_empty()
     }
 }
 
-impl Drop for Pass {
+impl Drop for GatePass {
     fn drop(&mut self) {
         // Those who look wait for nobody else who does.
         let mut is_waited_for = self.is_change();
         let mut topics = self.gate.topics.lock();
         for name in &self.looked_at {
-            is_waited_for |= leave(&mut topics, name, |passing| passing.looking -= 1);
+            is_waited_for |= leave(&mut topics, name, |entry| entry.looking -= 1);
         }
         for name in &self.changed {
-            leave(&mut topics, name, |passing| passing.changing = false);
+            leave(&mut topics, name, |entry| entry.changing = false);
         }
         drop(topics);
         if is_waited_for {
@@ -109,17 +109,17 @@ impl Drop for Pass {
 
 /// Notes that somebody is no longer at a topic; whether somebody changes it, or waits to.
 fn leave(
-    topics: &mut HashMap<TopicName, Passing>,
+    topics: &mut HashMap<TopicName, GateEntry>,
     name: &TopicName,
-    note: impl FnOnce(&mut Passing),
+    note: impl FnOnce(&mut GateEntry),
 ) -> bool {
-    let EntryRef::Occupied(mut passing) = topics.entry_ref(name) else { return false };
-    note(passing.get_mut());
-    if *passing.get() == Passing::default() {
-        passing.remove();
+    let EntryRef::Occupied(mut entry) = topics.entry_ref(name) else { return false };
+    note(entry.get_mut());
+    if *entry.get() == GateEntry::default() {
+        entry.remove();
         return false;
     }
-    passing.get().changing
+    entry.get().changing
 }
 
 #[cfg(test)]

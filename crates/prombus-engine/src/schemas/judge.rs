@@ -2,7 +2,7 @@
 
 use super::known::SchemaCache;
 use super::stored::Head;
-use super::violation::{Against, SchemaViolation, ViolatedPlace};
+use super::violation::{SchemaViolation, ViolatedPlace, ViolatedVersion};
 use super::work;
 use prombus_core::{Append, EventLog, Json, NewEvent, ReadError, SchemaMode, TopicConfig, TopicName};
 use prombus_schema::{Fault, Validator};
@@ -95,9 +95,10 @@ pub(crate) async fn judge(
     }
     for (index, version, mode, faults) in faults_of(jobs).await? {
         let unchecked = faults.iter().any(Fault::is_unchecked);
-        let against = if unchecked { Against::Unchecked(version) } else { Against::Version(version) };
+        let version =
+            if unchecked { ViolatedVersion::Unchecked(version) } else { ViolatedVersion::Version(version) };
         let places = faults.into_iter().map(ViolatedPlace::from).collect();
-        let violation = SchemaViolation { index, topic: events[index].topic.clone(), against, places };
+        let violation = SchemaViolation { index, topic: events[index].topic.clone(), version, places };
         if mode == SchemaMode::Enforce {
             return Ok(Err(violation));
         }
@@ -138,7 +139,7 @@ fn unregistered(index: usize, topic: &TopicName, named: String) -> SchemaViolati
     let message =
         format!("{VERSION_HEADER} is {named:?}, and no such version is registered for topic {topic}");
     let places = vec![ViolatedPlace { path: String::new(), message }];
-    SchemaViolation { index, topic: topic.clone(), against: Against::Unregistered(named), places }
+    SchemaViolation { index, topic: topic.clone(), version: ViolatedVersion::Unregistered(named), places }
 }
 
 /// The version that an event is of: the one that it names, or the latest. What it names may not be registered.

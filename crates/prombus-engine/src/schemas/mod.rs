@@ -1,7 +1,7 @@
 //! Schemas of topics: versions that are registered once and never change, and what they do to events.
 //!
 //! A topic and its schemas belong together. Whatever is registered moves the revision of the topic on in the same commit,
-//! so that events which were checked before it are refused behind it (see [`SeenTopic`](prombus_core::SeenTopic)).
+//! so that events which were checked before it are refused behind it (see [`TopicFence`](prombus_core::TopicFence)).
 
 pub(crate) mod apart;
 pub(crate) mod gate;
@@ -22,7 +22,7 @@ pub use prombus_schema::{Compat, Demand, Policy, SchemaError, UnknownWord, Viola
 pub use register::{NewSchema, Registered, Rule};
 pub use stored::{Head, StoredSchema, VersionHead};
 pub use upcasters::StoredUpcaster;
-pub use violation::{Against, SchemaViolation, ViolatedPlace};
+pub use violation::{SchemaViolation, ViolatedPlace, ViolatedVersion};
 
 use crate::bus::{Bus, BusError};
 use gate::Gate;

@@ -19,15 +19,15 @@ pub struct SchemaViolation {
     pub index: usize,
     /// Its topic.
     pub topic: TopicName,
-    /// What it was held against.
-    pub against: Against,
+    /// Which version it was held against.
+    pub version: ViolatedVersion,
     /// Every place that is refused.
     pub places: Vec<ViolatedPlace>,
 }
 
-/// Which schema an event was held against.
+/// Which version of the schema an event was held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Against {
+pub enum ViolatedVersion {
     /// A version that is registered.
     Version(u32),
     /// A version that is registered, and checking it would take too much: it may even be valid.
@@ -53,18 +53,20 @@ impl From<Fault> for ViolatedPlace {
 
 impl fmt::Display for SchemaViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { topic, against, places, .. } = self;
-        match against {
-            Against::Version(version) => {
+        let Self { topic, version, places, .. } = self;
+        match version {
+            ViolatedVersion::Version(version) => {
                 write!(f, "the payload violates version {version} of the schema of topic {topic}")?;
             }
-            Against::Unchecked(version) => {
+            ViolatedVersion::Unchecked(version) => {
                 write!(
                     f,
                     "the payload was not checked against version {version} of the schema of topic {topic}"
                 )?;
             }
-            Against::Unregistered(_) => write!(f, "the schema version of the event is not registered")?,
+            ViolatedVersion::Unregistered(_) => {
+                write!(f, "the schema version of the event is not registered")?
+            }
         }
         if let Some(ViolatedPlace { path, message }) = places.first() {
             write!(f, ": {path}{}{message}", if path.is_empty() { "" } else { ": " })?;

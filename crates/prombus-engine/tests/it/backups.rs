@@ -19,7 +19,7 @@ fn hub_on(disk: &SimDisk) -> Hub {
 }
 
 fn piece(name: &str) -> PieceRequest {
-    PieceRequest { name: name.to_owned(), from: 0, mark: None }
+    PieceRequest { name: name.to_owned(), from: 0, fingerprint: None }
 }
 
 async fn publish(hub: &Hub, bytes: usize) -> Result<(), CommitError> {

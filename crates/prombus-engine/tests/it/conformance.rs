@@ -33,7 +33,7 @@ async fn layered() -> Subject {
     let clock = Arc::new(ManualClock::at(1_754_683_200_000));
     let log = Arc::new(MemoryStore::new(clock.clone(), 1));
     let bus: Arc<dyn Bus> = Arc::new(LogBus(log.clone()));
-    let bus = Rules { limits: CommitLimits::default(), makes: None }.wrap(bus);
+    let bus = Rules { limits: CommitLimits::default(), auto_create: None }.wrap(bus);
     let shared = Shared::new(log.clone(), log.clone(), Limits::default().event_bytes);
     let bus = SchemaChecks::new(&shared, Arc::default()).wrap(bus);
     let bus = Checks { limits: Limits::default(), clock: clock.clone() }.wrap(bus);

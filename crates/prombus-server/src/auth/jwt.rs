@@ -7,7 +7,7 @@ use super::bad_claim;
 use super::reload::Reloaded;
 use super::rules::{Policy, Rules};
 use super::verified::{KeyChanges, VerifiedToken};
-use super::{Caller, Known, MAX_SUBJECT_CHARS, Refusal, Secret, TOKEN_EXPIRED, caller_name};
+use super::{Caller, Identity, MAX_SUBJECT_CHARS, Refusal, Secret, TOKEN_EXPIRED, caller_name};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, JwkSet, PublicKeyUse};
@@ -186,7 +186,7 @@ impl Jwt {
         let (name, subject) = (claims.name(), claims.subject());
         let verified = Some(VerifiedToken::new(self, token, version));
         let (rules, until) = (claims.rules()?, claims.until()?);
-        let caller = Caller::new(Known { rules, until, verified, name, subject });
+        let caller = Caller::new(Identity { rules, until, verified, name, subject });
         self.remember(token, &caller, &keys);
         Ok(caller)
     }

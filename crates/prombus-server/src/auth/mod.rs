@@ -19,7 +19,7 @@ pub use jwt::{JwtKey, JwtOptions};
 pub(crate) use need::Need;
 pub(crate) use origin::Origins;
 pub(crate) use refusals::Reason;
-pub(crate) use rules::Ask;
+pub(crate) use rules::AccessRequest;
 pub use rules::{Action, BadRules, Policy, Rules};
 pub(crate) use verified::{KeyChanges, next_change};
 
@@ -128,8 +128,13 @@ impl Auth {
                     let name = caller_name("token", [known.token.expose()]);
                     // Its position in the configuration reveals nothing about it.
                     let subject = Some(format!("auth.tokens[{index}]"));
-                    let known_as =
-                        Known { rules: known.rules, until: None, verified: None, name: Some(name), subject };
+                    let known_as = Identity {
+                        rules: known.rules,
+                        until: None,
+                        verified: None,
+                        name: Some(name),
+                        subject,
+                    };
                     (known.token, Caller::new(known_as))
                 };
                 Kind::Tokens(tokens.into_iter().enumerate().map(caller).collect())
@@ -185,11 +190,11 @@ fn find(known: &[(Secret, Caller)], token: &str) -> Result<Caller, Refusal> {
 
 /// The caller of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Caller(Option<Arc<Known>>);
+pub(crate) struct Caller(Option<Arc<Identity>>);
 
 /// What is known about a caller.
 #[derive(Debug)]
-struct Known {
+struct Identity {
     rules: Rules,
     until: Option<SystemTime>,
     /// What else must hold, if keys may change.
@@ -216,8 +221,8 @@ impl Caller {
         Self(None)
     }
 
-    fn new(known: Known) -> Self {
-        Self(Some(Arc::new(known)))
+    fn new(identity: Identity) -> Self {
+        Self(Some(Arc::new(identity)))
     }
 
     /// What distinguishes callers: the subject of a token, or the static token itself. `None` for anonymous callers.
@@ -230,26 +235,26 @@ impl Caller {
         self.0.as_ref()?.subject.as_deref()
     }
 
-    pub fn may(&self, ask: Ask<'_>) -> bool {
-        self.0.as_ref().is_none_or(|known| known.rules.allow(ask))
+    pub fn may(&self, request: AccessRequest<'_>) -> bool {
+        self.0.as_ref().is_none_or(|identity| identity.rules.allow(request))
     }
 
     /// Whether a rule denies it to the caller.
-    pub fn is_denied(&self, ask: Ask<'_>) -> bool {
-        self.0.as_ref().is_some_and(|known| known.rules.deny(ask))
+    pub fn is_denied(&self, request: AccessRequest<'_>) -> bool {
+        self.0.as_ref().is_some_and(|identity| identity.rules.deny(request))
     }
 
     /// Whether the caller may do that on any topic.
     pub fn may_somewhere(&self, action: Action) -> bool {
-        self.0.as_ref().is_none_or(|known| known.rules.allow_somewhere(action))
+        self.0.as_ref().is_none_or(|identity| identity.rules.allow_somewhere(action))
     }
 
     /// Refuses what the caller may not do.
-    pub fn check(&self, ask: Ask<'_>) -> Result<(), ApiError> {
-        if self.may(ask) {
+    pub fn check(&self, request: AccessRequest<'_>) -> Result<(), ApiError> {
+        if self.may(request) {
             return Ok(());
         }
-        let Ask { action, topic, group } = ask;
+        let AccessRequest { action, topic, group } = request;
         let group = group.map(|group| format!(" as group {group}")).unwrap_or_default();
         let action = action.as_str();
         // The rights on a topic also cover its dead letters.
@@ -265,7 +270,9 @@ impl Caller {
     /// Refuses to copy events of a topic to another one on behalf of the caller, who must therefore be allowed to read the
     /// one, and to administer and write the other.
     pub fn check_copies(&self, from: &TopicName, to: &TopicName) -> Result<(), ApiError> {
-        let on = |topic: &TopicName, action| self.check(Ask { action, topic: topic.as_str(), group: None });
+        let on = |topic: &TopicName, action| {
+            self.check(AccessRequest { action, topic: topic.as_str(), group: None })
+        };
         on(from, Action::Read)?;
         on(to, Action::Admin)?;
         on(to, Action::Publish)
@@ -273,7 +280,7 @@ impl Caller {
 
     /// Refuses an action that the caller may not do on everything.
     pub fn check_everywhere(&self, action: Action) -> Result<(), ApiError> {
-        if self.0.as_ref().is_none_or(|known| known.rules.allow_everywhere(action)) {
+        if self.0.as_ref().is_none_or(|identity| identity.rules.allow_everywhere(action)) {
             return Ok(());
         }
         let action = action.as_str();
@@ -295,13 +302,13 @@ impl Caller {
 
     /// Whether the caller may see a topic and its settings.
     pub fn may_see(&self, topic: &TopicName) -> bool {
-        let ask = |action| Ask { action, topic: topic.as_str(), group: None };
-        self.may(ask(Action::Read)) || self.may(ask(Action::Admin))
+        let access = |action| AccessRequest { action, topic: topic.as_str(), group: None };
+        self.may(access(Action::Read)) || self.may(access(Action::Admin))
     }
 
     /// Whether there may be groups of the topic that the caller may consume as.
     pub fn may_as_some_group(&self, topic: &TopicName) -> bool {
-        self.0.as_ref().is_none_or(|known| known.rules.allow_some_group(topic.as_str()))
+        self.0.as_ref().is_none_or(|identity| identity.rules.allow_some_group(topic.as_str()))
     }
 
     /// Whether the caller's token has expired.

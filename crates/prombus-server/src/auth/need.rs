@@ -1,6 +1,6 @@
 //! Which rights a route requires of its callers.
 
-use super::{Action, Ask, Caller};
+use super::{AccessRequest, Action, Caller};
 use crate::error::ApiError;
 use crate::media::{self, AnswerType};
 use crate::path::PathNames;
@@ -41,7 +41,7 @@ impl Need {
         let on_topic = |action, group| {
             // An invalid topic name is refused before rights are checked.
             let topic = names.topic()?;
-            caller.check(Ask { action, topic: topic.as_str(), group })
+            caller.check(AccessRequest { action, topic: topic.as_str(), group })
         };
         match self {
             Self::Nothing | Self::Token | Self::TokenOrLater => Ok(()),
@@ -57,10 +57,10 @@ impl Need {
                 let topic = names.topic()?;
                 let letters = topic.dead_letters();
                 let topic = letters.as_ref().unwrap_or(&topic).as_str();
-                caller.check(Ask { action, topic, group: None })
+                caller.check(AccessRequest { action, topic, group: None })
             }
             Self::OnCollection(action) => {
-                caller.check(Ask { action, topic: names.collection()?, group: None })
+                caller.check(AccessRequest { action, topic: names.collection()?, group: None })
             }
             Self::SeeTopic if caller.may_see(&names.topic()?) => Ok(()),
             Self::SeeTopic => on_topic(Action::Read, None),

@@ -34,7 +34,7 @@ impl Action {
 
 /// An action on one topic, or on one group of it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct AccessRequest<'a> {
     pub action: Action,
     pub topic: &'a str,
     pub group: Option<&'a str>,
@@ -144,9 +144,9 @@ impl Rules {
         Ok(())
     }
 
-    pub(crate) fn allow(&self, ask: Ask<'_>) -> bool {
+    pub(crate) fn allow(&self, request: AccessRequest<'_>) -> bool {
         let mut allowed = false;
-        for rule in self.0.iter().filter(|rule| rule.matches(ask)) {
+        for rule in self.0.iter().filter(|rule| rule.matches(request)) {
             if rule.deny {
                 return false;
             }
@@ -156,8 +156,8 @@ impl Rules {
     }
 
     /// Whether a rule explicitly denies it.
-    pub(crate) fn deny(&self, ask: Ask<'_>) -> bool {
-        self.0.iter().any(|rule| rule.deny && rule.matches(ask))
+    pub(crate) fn deny(&self, request: AccessRequest<'_>) -> bool {
+        self.0.iter().any(|rule| rule.deny && rule.matches(request))
     }
 
     /// Whether there may be groups of the topic as which somebody may subscribe.
@@ -180,13 +180,13 @@ impl Rules {
 }
 
 impl Rule {
-    fn matches(&self, ask: Ask<'_>) -> bool {
-        let group = match (&self.groups, ask.group) {
+    fn matches(&self, request: AccessRequest<'_>) -> bool {
+        let group = match (&self.groups, request.group) {
             (None, _) => true,
             (Some(patterns), Some(group)) => patterns.iter().any(|pattern| pattern.matches(group)),
             (Some(_), None) => false,
         };
-        group && self.is_about(ask.action, ask.topic)
+        group && self.is_about(request.action, request.topic)
     }
 
     fn is_about(&self, action: Action, topic: &str) -> bool {
@@ -213,13 +213,13 @@ mod tests {
         rules
     }
 
-    fn ask(action: Action, topic: &str) -> Ask<'_> {
-        Ask { action, topic, group: None }
+    fn access(action: Action, topic: &str) -> AccessRequest<'_> {
+        AccessRequest { action, topic, group: None }
     }
 
     #[test]
     fn what_no_rule_allows_is_denied_and_a_deny_wins() {
-        assert!(!Rules::default().allow(ask(Action::Read, "a")));
+        assert!(!Rules::default().allow(access(Action::Read, "a")));
         let rules = rules(
             &["publish:heartbeat.*", "*:own.**"],
             json!([
@@ -227,15 +227,15 @@ mod tests {
                 {"effect": "allow", "action": "read", "topics": ["**"]},
             ]),
         );
-        assert!(rules.allow(ask(Action::Publish, "heartbeat.web")));
-        assert!(!rules.allow(ask(Action::Publish, "heartbeat")));
-        assert!(!rules.allow(ask(Action::Subscribe, "heartbeat.web")));
-        assert!(rules.allow(ask(Action::Admin, "own.x")));
+        assert!(rules.allow(access(Action::Publish, "heartbeat.web")));
+        assert!(!rules.allow(access(Action::Publish, "heartbeat")));
+        assert!(!rules.allow(access(Action::Subscribe, "heartbeat.web")));
+        assert!(rules.allow(access(Action::Admin, "own.x")));
         assert!(
-            !rules.allow(ask(Action::Read, "own.secret")),
+            !rules.allow(access(Action::Read, "own.secret")),
             "whatever else allows it, and in whichever order"
         );
-        assert!(rules.allow(ask(Action::Read, "other")));
+        assert!(rules.allow(access(Action::Read, "other")));
         assert!(rules.allow_somewhere(Action::Admin));
         assert!(!super::tests::rules(&["read:**"], json!([])).allow_somewhere(Action::Admin));
     }
@@ -268,7 +268,7 @@ mod tests {
                 {"effect": "deny", "action": "subscribe", "topics": ["**"], "groups": ["billing.old"]},
             ]),
         );
-        let may = |group| rules.allow(Ask { action: Action::Subscribe, topic: "orders", group });
+        let may = |group| rules.allow(AccessRequest { action: Action::Subscribe, topic: "orders", group });
         assert!(may(Some("billing.new")) && may(Some("audit")));
         assert!(!may(Some("billing.old")) && !may(Some("billing")) && !may(Some("x")));
         assert!(!may(None), "a stream is in no group");
@@ -279,16 +279,18 @@ mod tests {
     fn dead_letters_go_with_their_topic() {
         let rules =
             rules(&["read:**"], json!([{"effect": "deny", "action": "read", "topics": ["secret.**"]}]));
-        assert!(rules.allow(ask(Action::Read, "dlq.orders")));
-        assert!(!rules.allow(ask(Action::Read, "dlq.secret.x")));
-        assert!(!rules.allow(ask(Action::Read, "dlq.dlq.secret.x")));
+        assert!(rules.allow(access(Action::Read, "dlq.orders")));
+        assert!(!rules.allow(access(Action::Read, "dlq.secret.x")));
+        assert!(!rules.allow(access(Action::Read, "dlq.dlq.secret.x")));
         let own = super::tests::rules(&["read:orders"], json!([]));
-        assert!(own.allow(ask(Action::Read, "dlq.orders")));
+        assert!(own.allow(access(Action::Read, "dlq.orders")));
         let none = super::tests::rules(
             &["read:**"],
             json!([{"effect": "deny", "action": "read", "topics": ["dlq.**"]}]),
         );
-        assert!(!none.allow(ask(Action::Read, "dlq.orders")) && none.allow(ask(Action::Read, "orders")));
+        assert!(
+            !none.allow(access(Action::Read, "dlq.orders")) && none.allow(access(Action::Read, "orders"))
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::path::PathNames;
 use axum::extract::{RawQuery, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::Mark;
+use prombus_core::FileFingerprint;
 use prombus_engine::PieceRequest;
 use prombus_engine::backups::{LEASE, PIECE_BYTES};
 use prombus_wire::{BackupAnswer, BackupFile, BackupRequest, PIECE_DIGEST};
@@ -29,7 +29,7 @@ pub(crate) async fn begin(State(app): State<App>, request: Request) -> Result<Re
     let file = |file: &prombus_core::CopyFile| BackupFile {
         name: file.name.clone(),
         bytes: file.bytes,
-        mark: file.mark.to_string(),
+        mark: file.fingerprint.to_string(),
     };
     let answer = BackupAnswer {
         id: backup.id.to_string(),
@@ -49,11 +49,11 @@ pub(crate) async fn piece(
     let mut params = Params::parse(query.as_deref())?;
     let (from, mark) = (params.number("from")?.unwrap_or(0), params.one("mark")?);
     params.done("from, mark")?;
-    let mark = mark.map(|mark| mark.parse::<Mark>()).transpose();
-    let mark = mark.map_err(|bad| ApiError::bad_request(bad.to_string()))?;
+    let fingerprint = mark.map(|mark| mark.parse::<FileFingerprint>()).transpose();
+    let fingerprint = fingerprint.map_err(|bad| ApiError::bad_request(bad.to_string()))?;
     let (id, name) = (id_of(&names)?, names.get("name").to_owned());
     let room = app.memory.reserve(PIECE_BYTES).await?;
-    let piece = app.hub()?.backups().read(id, PieceRequest { name, from, mark }).await?;
+    let piece = app.hub()?.backups().read(id, PieceRequest { name, from, fingerprint }).await?;
     let head = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::HeaderName::from_static(PIECE_DIGEST), format!("{:032x}", piece.digest)),

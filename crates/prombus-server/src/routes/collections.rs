@@ -1,7 +1,7 @@
 //! Collections: list, show, create, change and delete.
 
 use crate::answers::json_of;
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -62,7 +62,8 @@ pub(crate) async fn list(
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let mut states = app.hub()?.collections().list().await?;
-    states.retain(|state| caller.may(Ask { action: Action::Read, topic: &state.name, group: None }));
+    states
+        .retain(|state| caller.may(AccessRequest { action: Action::Read, topic: &state.name, group: None }));
     // Each has the paths of all its indexes: together that may be far more than is worth holding.
     let shown =
         futures::stream::iter(states).map(|state| serde_json::to_vec(&shown(&state)).map_err(ApiError::from));
@@ -92,12 +93,12 @@ pub(crate) async fn put(
     let name = names.collection()?;
     if let Some(topic) = &settings.changefeed {
         // A changefeed copies the contents of the collection elsewhere, on behalf of the caller.
-        caller.check(Ask { action: Action::Read, topic: name, group: None })?;
-        caller.check(Ask { action: Action::Publish, topic: topic.as_str(), group: None })?;
+        caller.check(AccessRequest { action: Action::Read, topic: name, group: None })?;
+        caller.check(AccessRequest { action: Action::Publish, topic: topic.as_str(), group: None })?;
     }
     if settings.indexes.iter().any(|index| index.unique) {
         // Whether two documents have the same values, and which, is told by whether it can be made.
-        caller.check(Ask { action: Action::Read, topic: name, group: None })?;
+        caller.check(AccessRequest { action: Action::Read, topic: name, group: None })?;
     }
     let (state, made) = app.hub()?.collections().put(name, settings).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };

@@ -2,7 +2,7 @@
 
 use super::events;
 use crate::answers::json_of;
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -76,7 +76,7 @@ pub(crate) async fn replay(
     let request: ReplayRequest = parse_optional(&body)?;
     if request.filter.is_some() {
         // The number of matches reveals contents.
-        caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None })?;
+        caller.check(AccessRequest { action: Action::Read, topic: topic.as_str(), group: None })?;
     }
     let replayed = app.hub()?.replay(&topic, parse(request).await?).await?;
     let skipped = replayed.skipped.into_iter();

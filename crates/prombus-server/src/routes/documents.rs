@@ -1,7 +1,7 @@
 //! Lists of documents: the query string as a [`Find`], and pages of the result.
 
 use super::collections;
-use super::snapshots::{NO_STORE, min_offset, until_seen};
+use super::document::{NO_STORE, min_offset, until_seen};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;

@@ -3,7 +3,7 @@
 use super::export::{self, CountedReader};
 use super::live::{self, Awaited, Source};
 use crate::answers;
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
 use crate::media::{self, AnswerType, JSON};
@@ -87,7 +87,7 @@ async fn follow(
     let (hub, resume) = (app.hub()?, last_event_id(headers).map(Resume::decode).transpose()?);
     let is_place = matches!(query.from, From::AfterId(_) | From::Offset(_));
     // A browser does not retry after a `404`.
-    if hub.makes_topics() && resume.is_none() && !is_place && hub.topic(&topic).await?.is_none() {
+    if hub.auto_create() && resume.is_none() && !is_place && hub.topic(&topic).await?.is_none() {
         return Ok(Source::Awaited(Box::new(Awaited::new(hub.clone(), topic, query))));
     }
     Ok(Source::Topic(Box::new(hub.follow(&topic, query, resume).await?)))
@@ -121,10 +121,10 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     if topics.len() > MAX_PATTERNS {
         return Err(ApiError::bad_request(format!("topics takes at most {MAX_PATTERNS} names and patterns")));
     }
-    let ask = |topic| Ask { action: Action::Subscribe, topic, group: None };
+    let access = |topic| AccessRequest { action: Action::Subscribe, topic, group: None };
     for named in &topics {
         match named {
-            Topics::Named(topic) => caller.check(ask(topic.as_str()))?,
+            Topics::Named(topic) => caller.check(access(topic.as_str()))?,
             Topics::Matching(_) => caller.check_somewhere(Action::Subscribe)?,
         }
     }
@@ -140,7 +140,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     let caller = caller.clone();
     let matches = move |topic: &TopicName| {
         topics.iter().any(|some| some.include(topic))
-            && caller.may(Ask { action: Action::Subscribe, topic: topic.as_str(), group: None })
+            && caller.may(AccessRequest { action: Action::Subscribe, topic: topic.as_str(), group: None })
     };
     Ok(TopicsQuery { matches: Box::new(matches), from, key, filter, normalize })
 }

@@ -2,7 +2,7 @@
 
 use super::events::kind_of;
 use crate::answers::{self, json_of};
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::commit::MAX_SETTLED;
 use crate::error::{ApiError, not_a_lease};
@@ -195,7 +195,7 @@ pub(crate) async fn list(
     let mut groups = hub.groups().list(&state).await;
     groups.retain(|group| {
         let (topic, group) = (topic.as_str(), Some(group.name().as_str()));
-        caller.may(Ask { action: Action::Subscribe, topic, group })
+        caller.may(AccessRequest { action: Action::Subscribe, topic, group })
     });
     // Each has all its partitions, which together may be too large to buffer.
     let shown = futures::stream::iter(groups).filter_map(async |group| {

@@ -2,7 +2,7 @@
 
 use super::events::read_hub;
 use crate::answers::{self, json_of};
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -50,7 +50,7 @@ pub(crate) async fn forget(
     let (topic, key) = (names.topic()?, names.get("key"));
     let hub = app.hub()?;
     for copies in hub.topics_of_copies(&topic).await? {
-        caller.check(Ask { action: Action::Admin, topic: copies.as_str(), group: None })?;
+        caller.check(AccessRequest { action: Action::Admin, topic: copies.as_str(), group: None })?;
     }
     let events = hub.forget(&topic, key).await?;
     Ok(json_of(StatusCode::OK, &ForgetAnswer { events }))

@@ -6,7 +6,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::EVENT_STREAM;
-use crate::memory::{Memory, Standing};
+use crate::memory::{ConnectionReservation, Memory};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -63,20 +63,20 @@ pub(crate) fn stream(source: Source, app: App, caller: Caller) -> Result<Respons
 /// What a stream follows, and its reservation.
 struct Followed {
     source: Source,
-    standing: Standing,
+    reservation: ConnectionReservation,
 }
 
 impl Followed {
     fn new(source: Source, memory: &Memory) -> Result<Self, ApiError> {
-        let mut standing = Standing::new(memory);
-        standing.resize(source.held_bytes())?;
-        Ok(Self { source, standing })
+        let mut reservation = ConnectionReservation::new(memory);
+        reservation.resize(source.held_bytes())?;
+        Ok(Self { source, reservation })
     }
 
     /// The next events, as [`Source::next_events`] has them. Topics that came meanwhile take room, too.
     async fn next_events(&mut self) -> Result<Option<Vec<Event>>, ApiError> {
         let events = self.source.next_events().await?;
-        self.standing.resize(self.source.held_bytes())?;
+        self.reservation.resize(self.source.held_bytes())?;
         Ok(events)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{groups, projections};
 use crate::answers::json_of;
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::metrics::{GroupSample, KeptSample, SnapshotSample};
@@ -66,8 +66,8 @@ pub(crate) async fn ops(
     let turn = app.memory.report().await?;
     let is_shown = |state: &&TopicState| {
         let name = state.name.as_str();
-        let ask = Ask { action: Action::Admin, topic: name, group: None };
-        topic.as_ref().is_none_or(|topic| topic == name) && caller.may(ask)
+        let access = AccessRequest { action: Action::Admin, topic: name, group: None };
+        topic.as_ref().is_none_or(|topic| topic == name) && caller.may(access)
     };
     let (mut topics, mut groups) = (Vec::new(), Groups::default());
     for topic in hub.topics().await?.iter().filter(is_shown) {
@@ -86,8 +86,9 @@ pub(crate) async fn ops(
         for found in hub.groups().list(topic).await {
             let name = found.name().as_str();
             // Who administers a topic sees its groups, but for those that are kept from him.
-            let ask = Ask { action: Action::Subscribe, topic: topic.name.as_str(), group: Some(name) };
-            if group.as_ref().is_none_or(|group| group == name) && !caller.is_denied(ask) {
+            let access =
+                AccessRequest { action: Action::Subscribe, topic: topic.name.as_str(), group: Some(name) };
+            if group.as_ref().is_none_or(|group| group == name) && !caller.is_denied(access) {
                 groups.add(&found, &bounds).await;
             }
         }

@@ -1,7 +1,7 @@
 //! Projections: list, show, create, change, delete and rebuild.
 
 use crate::answers::json_of;
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::definition::Fields;
 use crate::error::ApiError;
@@ -73,7 +73,7 @@ fn kind(definition: &Definition) -> &'static str {
 fn shown_to(caller: &Caller, status: &ProjectionStatus) -> ProjectionAnswer {
     let topic = status.definition.topic.as_str();
     let mut answer = shown(status);
-    if !caller.may(Ask { action: Action::Read, topic, group: None }) {
+    if !caller.may(AccessRequest { action: Action::Read, topic, group: None }) {
         let hide = |error: &mut Option<String>| {
             if error.is_some() {
                 *error = Some(format!("shown to those who have `read` on {topic}"));
@@ -88,8 +88,8 @@ fn shown_to(caller: &Caller, status: &ProjectionStatus) -> ProjectionAnswer {
     answer
 }
 
-fn admin(name: &str) -> Ask<'_> {
-    Ask { action: Action::Admin, topic: name, group: None }
+fn admin(name: &str) -> AccessRequest<'_> {
+    AccessRequest { action: Action::Admin, topic: name, group: None }
 }
 
 /// A projection as a caller may see it, if it is there and the caller administers its topic.
@@ -201,8 +201,8 @@ fn check_names<'a>(
 ) -> Result<(), ApiError> {
     let topic = definition.topic.as_str();
     caller.check(admin(topic))?;
-    caller.check(Ask { action: Action::Read, topic, group: None })?;
-    let publish = |topic| caller.check(Ask { action: Action::Publish, topic, group: None });
+    caller.check(AccessRequest { action: Action::Read, topic, group: None })?;
+    let publish = |topic| caller.check(AccessRequest { action: Action::Publish, topic, group: None });
     collections.try_for_each(|name| caller.check(admin(name)).and_then(|()| publish(name)))?;
     feeds(definition).try_for_each(|(_, topic)| publish(topic.as_str()))
 }
@@ -219,7 +219,7 @@ fn feeds(definition: &Definition) -> impl Iterator<Item = (&str, &TopicName)> {
 fn check_new_feeds(caller: &Caller, before: &Definition, definition: &Definition) -> Result<(), ApiError> {
     let mut new = feeds(definition).filter(|feed| !feeds(before).any(|known| known == *feed));
     new.try_for_each(|(collection, _)| {
-        caller.check(Ask { action: Action::Read, topic: collection, group: None })
+        caller.check(AccessRequest { action: Action::Read, topic: collection, group: None })
     })
 }
 

@@ -1,7 +1,7 @@
 //! Topics: list, show, make, change, clean, trim, delete.
 
 use crate::answers::json_of;
-use crate::auth::{Action, Ask, Caller};
+use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -61,7 +61,9 @@ fn check_rights_of_copies(caller: &Caller, topic: &TopicName, patch: &TopicPatch
         caller.check_copies(topic, &snapshot.topic)?;
     }
     match patch.dual_write {
-        Some(true) => caller.check(Ask { action: Action::Read, topic: topic.as_str(), group: None }),
+        Some(true) => {
+            caller.check(AccessRequest { action: Action::Read, topic: topic.as_str(), group: None })
+        }
         _ => Ok(()),
     }
 }

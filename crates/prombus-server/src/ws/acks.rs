@@ -1,7 +1,7 @@
 //! Acks, nacks and extends on their way from a connection to a group. Consecutive frames of one subscription become one
 //! call, because most clients ack one event per frame; each frame is still answered with the outcome of its own leases.
 
-use super::session::{Effect, Key, Said, Session};
+use super::session::{Effect, Key, PendingSettle, Session};
 use crate::error::ApiError;
 use prombus_engine::groups::{GivenBack, Group, SettleCall, SettleResult};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Settling {
     key: Key,
     /// Absent if there is none yet.
     group: Option<Arc<Group>>,
-    frames: Vec<Said>,
+    frames: Vec<PendingSettle>,
     call: SettleCall,
 }
 
@@ -28,8 +28,8 @@ impl Settling {
         self.key == *key && self.call.settles.len() + call.settles.len() <= MAX_TOGETHER
     }
 
-    pub fn add(&mut self, said: Said, mut call: SettleCall) {
-        self.frames.push(said);
+    pub fn add(&mut self, pending: PendingSettle, mut call: SettleCall) {
+        self.frames.push(pending);
         self.call.settles.append(&mut call.settles);
     }
 
@@ -51,7 +51,7 @@ impl Settling {
 
 /// The outcome.
 pub(super) struct Settled {
-    pub frames: Vec<Said>,
+    pub frames: Vec<PendingSettle>,
     /// Absent where there was none yet.
     group: Option<Arc<Group>>,
     results: Result<Vec<SettleResult>, ApiError>,
@@ -63,10 +63,10 @@ impl Settled {
         let Self { frames, group, results } = self;
         let mut rest = results.as_deref();
         let mut left = Vec::new();
-        for said in frames {
-            let own = rest.map(|all| all.split_at(said.count.min(all.len())));
+        for pending in frames {
+            let own = rest.map(|all| all.split_at(pending.count.min(all.len())));
             rest = own.map(|(_, rest)| rest);
-            left.extend(session.settled(said, own.map(|(own, _)| own), out));
+            left.extend(session.settled(pending, own.map(|(own, _)| own), out));
         }
         if let Some(group) = group.filter(|_| !left.is_empty()) {
             group.give_back(&left, GivenBack::Unused);

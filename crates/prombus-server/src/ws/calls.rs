@@ -7,8 +7,8 @@
 use super::acks::{Settled, Settling};
 use super::frames::Corr;
 use super::publish_queue::{Publish, PublishDone, PublishQueue};
-use super::session::{Effect, Key, Said, Session, SubscribeTargets};
-use crate::commit::{Committed, Requester};
+use super::session::{Effect, Key, PendingSettle, Session, SubscribeTargets};
+use crate::commit::{CommitOutcome, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::pulls::{self, PullError, Pulled, RoomWait};
@@ -50,7 +50,7 @@ pub(super) enum Done {
         corr: Corr,
         /// What it counted as while it was not answered.
         bytes: usize,
-        result: Result<Committed, ApiError>,
+        result: Result<CommitOutcome, ApiError>,
     },
     Delivered {
         key: Key,
@@ -76,7 +76,7 @@ pub(super) enum Done {
 }
 
 /// What is known of a subscription here.
-struct Live {
+struct ActiveSubscription {
     group: Arc<Group>,
     /// Who consumes, from the first pull on.
     member: Option<String>,
@@ -88,7 +88,7 @@ struct Live {
     watch: Option<AbortHandle>,
 }
 
-impl Live {
+impl ActiveSubscription {
     /// Goes on with the group as it was read again, if it was.
     fn take_up(&mut self, group: Arc<Group>) {
         if !Arc::ptr_eq(&self.group, &group) {
@@ -98,7 +98,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for ActiveSubscription {
     fn drop(&mut self) {
         [&self.pull, &self.watch].into_iter().flatten().for_each(AbortHandle::abort);
     }
@@ -111,10 +111,10 @@ pub(super) struct Calls {
     hub: Hub,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Publishes and commits.
-    line: PublishQueue,
+    publish_queue: PublishQueue,
     /// What is said of deliveries and has not gone yet.
     settling: Option<Settling>,
-    live: HashMap<Key, Live>,
+    active: HashMap<Key, ActiveSubscription>,
     groups: HashMap<Key, Arc<GroupCall>>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
@@ -129,15 +129,15 @@ pub(super) struct Calls {
 impl Calls {
     pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
         let running = FuturesUnordered::new();
-        let line = PublishQueue::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
+        let publish_queue = PublishQueue::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
         Self {
             app,
             rate,
             hub,
             running,
-            line,
+            publish_queue,
             settling: None,
-            live: HashMap::new(),
+            active: HashMap::new(),
             groups: HashMap::new(),
             unanswered: 0,
             unanswered_bytes: 0,
@@ -157,12 +157,12 @@ impl Calls {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.running.is_empty() && self.line.is_empty()
+        self.running.is_empty() && self.publish_queue.is_empty()
     }
 
     /// Sends off what has gathered.
     pub fn submit(&mut self) {
-        self.line.submit();
+        self.publish_queue.submit();
         self.settle_gathered();
     }
 
@@ -170,8 +170,11 @@ impl Calls {
     pub fn stop_pulls(&mut self) {
         self.delivers = false;
         self.topics_watch.take().iter().for_each(AbortHandle::abort);
-        for live in self.live.values_mut() {
-            [live.pull.take(), live.watch.take()].into_iter().flatten().for_each(|handle| handle.abort());
+        for subscription in self.active.values_mut() {
+            [subscription.pull.take(), subscription.watch.take()]
+                .into_iter()
+                .flatten()
+                .for_each(|handle| handle.abort());
         }
     }
 
@@ -179,7 +182,7 @@ impl Calls {
     pub async fn next(&mut self) -> Option<Done> {
         let done = tokio::select! {
             biased;
-            Some(done) = self.line.next() => done,
+            Some(done) = self.publish_queue.next() => done,
             Some(done) = self.running.next() => done,
             else => return None,
         };
@@ -219,8 +222,8 @@ impl Calls {
             }
             Done::Again { key, pull, group } => {
                 // A subscription that was ended meanwhile is not taken up again.
-                if let Some(live) = self.live.get_mut(&key).filter(|_| self.delivers) {
-                    live.take_up(group);
+                if let Some(subscription) = self.active.get_mut(&key).filter(|_| self.delivers) {
+                    subscription.take_up(group);
                     self.start(Effect::Pull(key, pull));
                 }
                 Done::Nothing
@@ -234,7 +237,8 @@ impl Calls {
     }
 
     fn enter(&mut self, key: Key, group: Arc<Group>) {
-        self.live.insert(key, Live { group, member: None, present: None, pull: None, watch: None });
+        self.active
+            .insert(key, ActiveSubscription { group, member: None, present: None, pull: None, watch: None });
     }
 
     /// Starts what the session asks for.
@@ -252,19 +256,21 @@ impl Calls {
                 let bytes = events.iter().map(|one| one.event.size()).sum();
                 let count = events.len();
                 self.unanswered_bytes += bytes;
-                self.line.publish(topic, events, Publish { corr, count, array, bytes });
+                self.publish_queue.publish(topic, events, Publish { corr, count, array, bytes });
             }
             Effect::Subscribe { corr, wanted, call } => self.subscribe(corr, wanted, call),
             Effect::List { corr, wanted, call } => self.list((corr, wanted, call)),
-            Effect::Settle { said, call } => self.settle(said, call),
+            Effect::Settle { pending, call } => self.settle(pending, call),
             Effect::Commit { corr, caller, asked } => {
                 self.unanswered_bytes += asked.bytes;
                 let by = Requester { app: self.app.clone(), rate: self.rate.clone(), caller };
-                self.line.commit(corr, *asked, by);
+                self.publish_queue.commit(corr, *asked, by);
             }
             Effect::Pull(key, pull) => self.pull(key, pull),
             Effect::Stop(key) => {
-                if let Some(pull) = self.live.get_mut(&key).and_then(|live| live.pull.take()) {
+                if let Some(pull) =
+                    self.active.get_mut(&key).and_then(|subscription| subscription.pull.take())
+                {
                     pull.abort();
                 }
             }
@@ -325,12 +331,12 @@ impl Calls {
             .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
     }
 
-    fn settle(&mut self, said: Said, call: SettleCall) {
-        if !self.settling.as_ref().is_some_and(|with| with.fits(&said.key, &call)) {
+    fn settle(&mut self, pending: PendingSettle, call: SettleCall) {
+        if !self.settling.as_ref().is_some_and(|with| with.fits(&pending.key, &call)) {
             self.settle_gathered();
         }
-        let group = || self.live.get(&said.key).map(|live| live.group.clone());
-        self.settling.get_or_insert_with(|| Settling::of(said.key.clone(), group())).add(said, call);
+        let group = || self.active.get(&pending.key).map(|subscription| subscription.group.clone());
+        self.settling.get_or_insert_with(|| Settling::of(pending.key.clone(), group())).add(pending, call);
     }
 
     fn settle_gathered(&mut self) {
@@ -340,24 +346,25 @@ impl Calls {
     }
 
     fn pull(&mut self, key: Key, pull: Pull) {
-        let Some(live) = self.live.get_mut(&key) else { return };
+        let Some(subscription) = self.active.get_mut(&key) else { return };
         let (handle, registration) = AbortHandle::new_pair();
-        if let Some(before) = live.pull.replace(handle) {
+        if let Some(before) = subscription.pull.replace(handle) {
             before.abort();
         }
         let member = pull.member.as_deref().unwrap_or_default();
-        let entered = live.present.clone().map_or_else(|| live.group.enter(member).map(Arc::new), Ok);
+        let entered =
+            subscription.present.clone().map_or_else(|| subscription.group.enter(member).map(Arc::new), Ok);
         let present = match entered {
-            Ok(present) => live.present.insert(present).clone(),
+            Ok(present) => subscription.present.insert(present).clone(),
             Err(error) => {
                 let lost = Done::Lost { key, error: error.into() };
                 return self.running.push(std::future::ready(lost).boxed());
             }
         };
-        live.member = Some(member.to_owned());
-        let (group, hub) = (live.group.clone(), self.hub.clone());
+        subscription.member = Some(member.to_owned());
+        let (group, hub) = (subscription.group.clone(), self.hub.clone());
         let call = self.groups.get(&key).cloned().unwrap_or_default();
-        let watched = group.options().mode == Mode::Partitioned && live.watch.is_none();
+        let watched = group.options().mode == Mode::Partitioned && subscription.watch.is_none();
         let watched_key = key.clone();
         let memory = self.app.memory.clone();
         let work = async move {
@@ -370,7 +377,7 @@ impl Calls {
                     // The group is read again; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
                     // Boxed, because it is large and rare, and a pull waits for each of thousands of topics.
-                    match Box::pin(hub.groups().again(&key.topic, &key.group, &call)).await {
+                    match Box::pin(hub.groups().rejoin(&key.topic, &key.group, &call)).await {
                         Ok(group) => Done::Again { key, pull, group },
                         Err(error) => Done::Lost { key, error: error.into() },
                     }
@@ -386,11 +393,11 @@ impl Calls {
 
     /// Waits until the partitions of a member are others than those that are `known`.
     fn watch(&mut self, key: &Key, known: Vec<Partition>) {
-        let Some(live) = self.live.get_mut(key) else { return };
+        let Some(subscription) = self.active.get_mut(key) else { return };
         let (handle, registration) = AbortHandle::new_pair();
-        live.watch = Some(handle);
-        let (key, group) = (key.clone(), live.group.clone());
-        let member = live.member.clone().unwrap_or_default();
+        subscription.watch = Some(handle);
+        let (key, group) = (key.clone(), subscription.group.clone());
+        let member = subscription.member.clone().unwrap_or_default();
         let mut moves = group.assignments();
         let work = async move {
             loop {
@@ -407,8 +414,8 @@ impl Calls {
     fn leave(&mut self, key: &Key, leases: &[LeaseToken], why: GivenBack) {
         self.groups.remove(key);
         // The member is gone with it, unless another connection is that member, too.
-        if let Some(live) = self.live.remove(key) {
-            live.group.give_back(leases, why);
+        if let Some(subscription) = self.active.remove(key) {
+            subscription.group.give_back(leases, why);
         }
     }
 

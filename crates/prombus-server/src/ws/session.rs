@@ -6,8 +6,8 @@ mod settling;
 mod subscriptions;
 
 use super::frames::{self, Corr};
-use crate::auth::{Action, Ask, Auth, Caller};
-use crate::commit::{CommitCall, Committed};
+use crate::auth::{AccessRequest, Action, Auth, Caller};
+use crate::commit::{CommitCall, CommitOutcome};
 use crate::error::ApiError;
 use crate::incoming;
 use crate::memory::Memory;
@@ -25,7 +25,7 @@ use prombus_wire::{
     SubscribeOptions, SubscriptionFrame, Text, parse_object,
 };
 use serde_json::value::RawValue;
-pub(crate) use settling::Said;
+pub(crate) use settling::PendingSettle;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ pub(crate) enum Effect {
     /// Give these leases back, and deliver no more.
     Leave(Key, Vec<LeaseToken>),
     /// Settle deliveries, and say so with [`Session::settled`].
-    Settle { said: Said, call: SettleCall },
+    Settle { pending: PendingSettle, call: SettleCall },
     /// Carry out a commit for the caller, and say so with [`Session::committed`].
     Commit { corr: Corr, caller: Caller, asked: Box<CommitCall> },
 }
@@ -94,7 +94,7 @@ impl Effect {
             Self::Publish { corr, .. }
             | Self::Subscribe { corr, .. }
             | Self::List { corr, .. }
-            | Self::Settle { said: Said { corr, .. }, .. }
+            | Self::Settle { pending: PendingSettle { corr, .. }, .. }
             | Self::Commit { corr, .. } => Self::Send(frames::err(&corr, &ApiError::unavailable(ENDING))),
             Self::Pull(key, _) => Self::Stop(key),
             other => other,
@@ -162,7 +162,7 @@ impl Session {
 
     fn check(&self, action: Action, key: (&TopicName, Option<&GroupName>)) -> Result<(), ApiError> {
         let caller = self.peer.caller.as_ref().ok_or_else(nobody)?;
-        caller.check(Ask { action, topic: key.0.as_str(), group: key.1.map(GroupName::as_str) })
+        caller.check(AccessRequest { action, topic: key.0.as_str(), group: key.1.map(GroupName::as_str) })
     }
 
     /// Takes a frame.
@@ -417,8 +417,8 @@ impl Session {
     }
 
     /// The outcome of a commit. What it has settled is no longer held; where it failed, everything is held as before.
-    pub fn committed(&mut self, corr: Corr, result: Result<Committed, ApiError>, out: &mut Vec<Effect>) {
-        let Committed { answer, settled } = match result {
+    pub fn committed(&mut self, corr: Corr, result: Result<CommitOutcome, ApiError>, out: &mut Vec<Effect>) {
+        let CommitOutcome { answer, settled } = match result {
             Ok(committed) => committed,
             Err(error) => return refuse(corr, &error, out),
         };

@@ -162,7 +162,7 @@ impl Rewriter<'_> {
         self.renew(true)?;
         let reclaimed = self.reclaim_first();
         // There are two again, in case one is damaged.
-        self.tell(Message::Checkpoint)?;
+        self.send(Message::Checkpoint)?;
         reclaimed
     }
 
@@ -190,21 +190,21 @@ impl Rewriter<'_> {
         CommitError::Unavailable(self.shared.failure())
     }
 
-    fn tell(&self, message: Message) -> Result<(), CommitError> {
+    fn send(&self, message: Message) -> Result<(), CommitError> {
         self.writer.send(message).map_err(|_| self.closed())
     }
 
     /// Has something committed, and waits until it is.
     pub fn answer_of(&self, work: Work) -> Result<Receipt, CommitError> {
         let (answer, answered) = oneshot::channel();
-        self.tell(Message::Commit(Job { work, answer, since: Instant::now(), permit: None }))?;
+        self.send(Message::Commit(Job { work, answer, since: Instant::now(), permit: None }))?;
         answered.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
     }
 
     /// Has a checkpoint taken, of a new part where `ends_part`, and waits until nothing older is left.
     pub fn renew(&self, ends_part: bool) -> Result<Renewed, CommitError> {
         let (answer, answered) = oneshot::channel();
-        self.tell(Message::Renew(Renew { ends_part, answer }))?;
+        self.send(Message::Renew(Renew { ends_part, answer }))?;
         answered.blocking_recv().unwrap_or_else(|_| Err(self.closed()))
     }
 

@@ -93,7 +93,7 @@ pub fn windows(view: &View) -> HashMap<u32, u64> {
 
 /// How many events of a partition are kept within these offsets.
 fn kept_within(view: &View, partition: PartitionRef, first: u64, end: u64) -> u64 {
-    let first = first.max(view.span(partition).first);
+    let first = first.max(view.extent(partition).first);
     let holes = view.holes.get(&partition).map_or(0, |holes| holes.count_within(Offset(first), Offset(end)));
     end.saturating_sub(first).saturating_sub(holes)
 }

@@ -4,7 +4,7 @@
 //! written, so these files open like those of a hub that was stopped. All of them are open, so neither the writer nor anyone
 //! who replaces or deletes them waits for the copy.
 
-use crate::backup::mark::mark_of;
+use crate::backup::fingerprint::fingerprint_of;
 use crate::disk::{DiskFile, read_exact};
 use crate::folder::{FORMAT, FileKind};
 use crate::journal::part::{Index, Part};
@@ -14,7 +14,7 @@ use crate::state::rows::Table;
 use crate::state::view::View;
 use async_trait::async_trait;
 use bytes::Bytes;
-use prombus_core::{CopyError, CopyFile, HeldCopy, Mark};
+use prombus_core::{CopyError, CopyFile, FileFingerprint, HeldCopy};
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -78,8 +78,8 @@ impl HeldFiles {
         found.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         let (mut files, mut contents) = (Vec::with_capacity(found.len()), Vec::with_capacity(found.len()));
         for (name, file, bytes) in found {
-            let mark = mark_of(&*file, bytes).map_err(|error| unreadable(&name, &error))?;
-            files.push(CopyFile { name, bytes, mark });
+            let fingerprint = fingerprint_of(&*file, bytes).map_err(|error| unreadable(&name, &error))?;
+            files.push(CopyFile { name, bytes, fingerprint });
             contents.push(file);
         }
         let parts = view.parts.to_vec();
@@ -138,10 +138,10 @@ impl HeldCopy for HeldFiles {
         .await
     }
 
-    async fn mark(&self, name: &str, bytes: u64) -> Result<Mark, CopyError> {
+    async fn fingerprint(&self, name: &str, bytes: u64) -> Result<FileFingerprint, CopyError> {
         let (at, len) = self.find(name)?;
         check_end(name, len, bytes)?;
-        self.with_file(at, move |file| mark_of(file, bytes)).await
+        self.with_file(at, move |file| fingerprint_of(file, bytes)).await
     }
 
     fn held_back(&self) -> u64 {

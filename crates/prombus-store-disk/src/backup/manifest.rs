@@ -1,10 +1,10 @@
 //! The manifest of a backup: which files it consists of.
 
-use crate::backup::mark::mark_of;
+use crate::backup::fingerprint::fingerprint_of;
 use crate::disk::{Disk, is_full};
 use crate::folder::{BACKUP, FileKind};
 use crate::paged::damaged;
-use prombus_core::{CopyFile, Mark};
+use prombus_core::{CopyFile, FileFingerprint};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -28,8 +28,8 @@ pub struct Manifest {
 pub struct Listed {
     /// Its length.
     pub bytes: u64,
-    /// Its mark.
-    pub mark: Mark,
+    /// Its fingerprint.
+    pub fingerprint: FileFingerprint,
 }
 
 impl Manifest {
@@ -37,11 +37,11 @@ impl Manifest {
     /// something is written.
     pub fn new(generation: u64, files: &[CopyFile]) -> Result<Self, String> {
         let mut listed = BTreeMap::new();
-        for CopyFile { name, bytes, mark } in files {
+        for CopyFile { name, bytes, fingerprint } in files {
             if !FileKind::of(name).is_some_and(FileKind::is_content) {
                 return Err(format!("{name:?} is no file of a data folder; is the hub a newer version?"));
             }
-            if listed.insert(name.clone(), Listed { bytes: *bytes, mark: *mark }).is_some() {
+            if listed.insert(name.clone(), Listed { bytes: *bytes, fingerprint: *fingerprint }).is_some() {
                 return Err(format!("{name} is listed twice"));
             }
         }
@@ -53,8 +53,8 @@ impl Manifest {
 
     fn to_text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\ngeneration {}\n", self.generation);
-        for (name, Listed { bytes, mark }) in &self.files {
-            text.push_str(&format!("{mark} {bytes} {name}\n"));
+        for (name, Listed { bytes, fingerprint }) in &self.files {
+            text.push_str(&format!("{fingerprint} {bytes} {name}\n"));
         }
         let end = xxh3_128(text.as_bytes());
         text.push_str(&format!("end {end:032x}\n"));
@@ -70,9 +70,9 @@ impl Manifest {
         let generation = lines.nth(1)?.strip_prefix("generation ")?.parse().ok()?;
         let file = |line: &str| {
             let mut words = line.splitn(3, ' ');
-            let (mark, bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let (fingerprint, bytes) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             let name = words.next().filter(|name| FileKind::of(name).is_some_and(FileKind::is_content))?;
-            Some((name.to_owned(), Listed { bytes, mark }))
+            Some((name.to_owned(), Listed { bytes, fingerprint }))
         };
         Some(Self { generation, files: lines.map(file).collect::<Option<_>>()? })
     }
@@ -113,12 +113,12 @@ impl Manifest {
 
     /// Whether a file that came in earlier is the one that is listed under this name.
     pub fn is_listed(&self, disk: &dyn Disk, name: &str, path: &Path) -> io::Result<bool> {
-        let Some(Listed { bytes, mark }) = self.files.get(name) else { return Ok(false) };
+        let Some(Listed { bytes, fingerprint }) = self.files.get(name) else { return Ok(false) };
         let file = match disk.open_to_read(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             file => file?,
         };
-        Ok(file.len()? == *bytes && mark_of(&*file, *bytes)? == *mark)
+        Ok(file.len()? == *bytes && fingerprint_of(&*file, *bytes)? == *fingerprint)
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn file(name: &str) -> CopyFile {
-        CopyFile { name: name.to_owned(), bytes: 7, mark: Mark(8) }
+        CopyFile { name: name.to_owned(), bytes: 7, fingerprint: FileFingerprint(8) }
     }
 
     #[test]

@@ -6,8 +6,8 @@
 //! anyone may give it its own name and remove what is no longer listed, any number of times ([`settle`]): the next backup,
 //! or a hub that opens the folder. So the folder can be opened at every moment, as what it was or as what it is to be.
 
+pub mod fingerprint;
 pub mod held;
 pub mod manifest;
-pub mod mark;
 pub mod settle;
 pub mod target;

@@ -9,7 +9,7 @@ use crate::backup::settle::{Next, settle};
 use crate::disk::{Disk, DiskFile, Lock, RealDisk, folder_of, read_exact};
 use crate::folder::{BACKUP, FORMAT, FileKind, LOCK, folders};
 use crate::recovery::recover::{self, OpenError, at_file};
-use prombus_core::{CopyFile, Mark};
+use prombus_core::{CopyFile, FileFingerprint};
 use std::any::Any;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,8 +57,8 @@ pub struct WantedFile {
     pub name: String,
     /// Its length.
     pub bytes: u64,
-    /// What is there of it already: so many bytes, with this mark. The hub says whether it is the same there.
-    pub have: Option<(u64, Mark)>,
+    /// What is there of it already: so many bytes, with this fingerprint. The hub says whether it is the same there.
+    pub have: Option<(u64, FileFingerprint)>,
 }
 
 impl WantedFile {
@@ -125,7 +125,7 @@ impl Target {
                 continue;
             }
             let have = self.have(name)?;
-            if have == Some((listed.bytes, listed.mark)) {
+            if have == Some((listed.bytes, listed.fingerprint)) {
                 continue;
             }
             // Nothing but a part of the journal grows, and only at its end.
@@ -138,11 +138,11 @@ impl Target {
     }
 
     /// What there is of a file.
-    fn have(&self, name: &str) -> Result<Option<(u64, Mark)>, BackupError> {
-        let Some(Listed { bytes, mark }) = self.now.files.get(name) else { return Ok(None) };
+    fn have(&self, name: &str) -> Result<Option<(u64, FileFingerprint)>, BackupError> {
+        let Some(Listed { bytes, fingerprint }) = self.now.files.get(name) else { return Ok(None) };
         let path = self.dir.join(name);
         match self.disk.open_to_read(&path).and_then(|file| file.len()) {
-            Ok(len) if len == *bytes => Ok(Some((*bytes, *mark))),
+            Ok(len) if len == *bytes => Ok(Some((*bytes, *fingerprint))),
             // Somebody has changed it: it is fetched again.
             Ok(_) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -3,7 +3,7 @@
 use crate::journal::part_set::PartSet;
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{TooLong, text_len, write_item};
-use crate::state::view::{Change, Counters, IndexChange, Span};
+use crate::state::view::{Change, Counters, IndexChange, PartitionExtent};
 use bytes::Bytes;
 use prombus_core::collection::{CollectionConfig, IndexState, Progress};
 use prombus_core::{
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 const TOPIC: u8 = 2;
 const TOPIC_GONE: u8 = 3;
-const SPAN: u8 = 4;
+const EXTENT: u8 = 4;
 const DOCUMENT: u8 = 5;
 const DOCUMENT_GONE: u8 = 6;
 const CURSOR: u8 = 7;
@@ -27,7 +27,7 @@ const COLLECTION_SWAP: u8 = 12;
 const REVISED_DOCUMENT: u8 = 13;
 const TABLES: u8 = 14;
 const INDEX: u8 = 15;
-const KEPT_SPAN: u8 = 16;
+const KEPT_EXTENT: u8 = 16;
 const HOLES: u8 = 17;
 const PARTS: u8 = 19;
 const FORGET: u8 = 20;
@@ -47,9 +47,11 @@ pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
             }
         }),
         Change::TopicGone(name) => write_item(out, TOPIC_GONE, |out| text(out, name.as_str().as_bytes())),
-        Change::Span(partition, span) => write_item(out, KEPT_SPAN, |out| {
+        Change::Extent(partition, extent) => write_item(out, KEPT_EXTENT, |out| {
             partition_ref(out, *partition);
-            for value in [span.first, span.next, span.bytes, span.horizon_ts, u64::from(span.has_holes)] {
+            for value in
+                [extent.first, extent.next, extent.bytes, extent.horizon_ts, u64::from(extent.has_holes)]
+            {
                 number(out, value);
             }
         }),
@@ -150,15 +152,18 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
         }
         TOPIC_GONE => Change::TopicGone(TopicName::parse(rest.string()?).ok()?),
         // As early builds wrote it, which did not count bytes.
-        SPAN => {
+        EXTENT => {
             let partition = rest.partition_ref()?;
-            Change::Span(partition, Span { first: rest.number()?, next: rest.number()?, ..Span::default() })
+            Change::Extent(
+                partition,
+                PartitionExtent { first: rest.number()?, next: rest.number()?, ..PartitionExtent::default() },
+            )
         }
-        KEPT_SPAN => {
+        KEPT_EXTENT => {
             let partition = rest.partition_ref()?;
             let (first, next, bytes) = (rest.number()?, rest.number()?, rest.number()?);
             let (horizon_ts, has_holes) = (rest.number()?, rest.number()? != 0);
-            Change::Span(partition, Span { first, next, bytes, horizon_ts, has_holes })
+            Change::Extent(partition, PartitionExtent { first, next, bytes, horizon_ts, has_holes })
         }
         HOLES => Change::Holes(rest.partition_ref()?, Offsets::from_bytes(rest.text()?).ok()?),
         COLLECTION => {
@@ -329,9 +334,9 @@ mod tests {
         let changes = [
             Change::Topic(state),
             Change::TopicGone(name),
-            Change::Span(
+            Change::Extent(
                 PartitionRef { topic: 1, partition: 2 },
-                Span { first: 3, next: 4, bytes: 5, horizon_ts: 6, has_holes: true },
+                PartitionExtent { first: 3, next: 4, bytes: 5, horizon_ts: 6, has_holes: true },
             ),
             Change::Holes(PartitionRef { topic: 1, partition: 2 }, [3, 9].map(Offset).into_iter().collect()),
             Change::Collection(collection.with_progress(0, building.clone())),

@@ -76,13 +76,13 @@ pub enum Tail {
     Clean,
     /// Something that was never completely flushed, or the remains of a failed write; it can be cut off.
     Torn,
-    /// Damage: flushed data is missing, according to a witness.
-    Damaged(Witness),
+    /// Damage: flushed data is missing, and there is evidence that it was there.
+    Damaged(FlushEvidence),
 }
 
 /// Evidence that a part was flushed further than it can be read, or ended elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Witness {
+pub enum FlushEvidence {
     /// A batch that is still readable, at this place.
     Batch(Pos),
     /// The next part, which was begun when this one ended at this place.
@@ -91,7 +91,7 @@ pub enum Witness {
     Whole(Pos),
 }
 
-impl fmt::Display for Witness {
+impl fmt::Display for FlushEvidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Batch(pos) => write!(f, "it was flushed before the batch at byte {} was written", pos.at),
@@ -164,27 +164,27 @@ impl PartBytes {
             // It was written as a whole, under another name first.
             return match self.head() {
                 Some(head) if head.prev_end == here && end as usize == self.bytes.len() => Tail::Clean,
-                head => Tail::Damaged(Witness::Whole(head.map_or(here, |head| head.prev_end))),
+                head => Tail::Damaged(FlushEvidence::Whole(head.map_or(here, |head| head.prev_end))),
             };
         }
         let next = next.filter(|next| next.name.rewrite == 0);
         let rest = &self.bytes[(end as usize).min(self.bytes.len())..];
         let is_clean = rest.iter().all(|byte| *byte == 0);
         match next {
-            Some(next) if next.prev_end != here => Tail::Damaged(Witness::NextPart(next.prev_end)),
+            Some(next) if next.prev_end != here => Tail::Damaged(FlushEvidence::NextPart(next.prev_end)),
             _ if is_clean => Tail::Clean,
             // The journal went on elsewhere, so that whatever follows was of no account then.
             Some(_) => Tail::Torn,
-            None => self.witness_behind(here).map_or(Tail::Torn, Tail::Damaged),
+            None => self.evidence_behind(here).map_or(Tail::Torn, Tail::Damaged),
         }
     }
 
     /// A batch behind `here` that was written when more than that was flushed.
-    fn witness_behind(&self, here: Pos) -> Option<Witness> {
+    fn evidence_behind(&self, here: Pos) -> Option<FlushEvidence> {
         let mut at = (here.at as usize).next_multiple_of(ALIGN);
         while at < self.bytes.len() {
             match self.batch_at(at) {
-                Some((head, _)) if head.flushed_to > here => return Some(Witness::Batch(head.pos)),
+                Some((head, _)) if head.flushed_to > here => return Some(FlushEvidence::Batch(head.pos)),
                 Some((head, _)) => at += head.len as usize,
                 None => at += ALIGN,
             }

@@ -7,7 +7,7 @@ use crate::journal::part::{EventAt, Part};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
 use crate::read::fetch::Fetch;
-use crate::state::view::{Span, View};
+use crate::state::view::{PartitionExtent, View};
 use bytes::Bytes;
 use prombus_core::{
     Event, HistoryRequest, Kept, Offset, Offsets, Page, Partition, ReadError, ReadRequest, TopicRef,
@@ -39,7 +39,7 @@ pub enum Among {
 struct PartitionView<'a> {
     topic: &'a TopicState,
     partition: PartitionRef,
-    span: Span,
+    extent: PartitionExtent,
     holes: Option<&'a Offsets>,
 }
 
@@ -47,7 +47,7 @@ impl PartitionView<'_> {
     /// The first offset from `offset` on that has an event, or the end.
     fn past_holes(&self, offset: u64) -> u64 {
         let kept = self.holes.map_or(offset, |holes| holes.next_absent(Offset(offset)).0);
-        kept.min(self.span.next)
+        kept.min(self.extent.next)
     }
 
     /// Where a part has the next events of the partition: `wanted` of them at most, and those only that are kept. The
@@ -85,7 +85,7 @@ impl ReadView {
         }
         let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
         let holes = self.0.holes.get(&partition).map(|holes| &**holes);
-        Ok(PartitionView { topic, partition, span: self.0.span(partition), holes })
+        Ok(PartitionView { topic, partition, extent: self.0.extent(partition), holes })
     }
 
     fn parts(&self) -> &[Arc<Part>] {
@@ -105,19 +105,19 @@ impl ReadView {
     /// Whether what begins there in a partition begins in a part that is full.
     pub fn reaches_back(&self, topic: &TopicRef, (partition, from): (Partition, Offset)) -> bool {
         let Ok(partition_view) = self.partition_view(topic, partition) else { return false };
-        from.0 < partition_view.span.next
+        from.0 < partition_view.extent.next
             && self.part_with(partition_view.partition, from.0) + 1 < self.parts().len()
     }
 
     /// What is kept of a partition.
     pub fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
-        Ok(self.partition_view(topic, partition)?.span.kept())
+        Ok(self.partition_view(topic, partition)?.extent.kept())
     }
 
     /// A page of a partition. It ends before anything that cannot be read; continuing from there returns the error.
     pub fn read(&self, request: &ReadRequest) -> Result<Page, ReadError> {
         let partition_view = self.partition_view(&request.topic, request.partition)?;
-        let Span { first, next: end, .. } = partition_view.span;
+        let PartitionExtent { first, next: end, .. } = partition_view.extent;
         if request.from.0 < first {
             return Err(ReadError::Gone { first: Offset(first) });
         }
@@ -161,7 +161,7 @@ impl ReadView {
     /// The first retained offset whose event has at least the requested time.
     pub fn offset_at(&self, request: &TsRequest) -> Result<Offset, ReadError> {
         let partition_view = self.partition_view(&request.topic, request.partition)?;
-        let Span { first, next: end, .. } = partition_view.span;
+        let PartitionExtent { first, next: end, .. } = partition_view.extent;
         for part in self.parts() {
             let Some(extent) = part.extent(partition_view.partition) else { continue };
             let part_end = extent.end.min(end);

@@ -15,7 +15,7 @@ use crate::recovery::recover::{self, OpenError, at_file, check_format};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint::{self, Checkpoint};
 use crate::state::rows::{self, Table, Tables};
-use crate::state::view::{Span, View};
+use crate::state::view::{PartitionExtent, View};
 use hashbrown::HashMap;
 use prombus_core::{Offset, Offsets};
 use std::collections::VecDeque;
@@ -420,7 +420,7 @@ impl<'a> Check<'a> {
     /// That every event is in some part that was written and not given up.
     fn kept_events(&mut self, view: &View) {
         let mut held = std::mem::take(&mut self.held);
-        for (partition, Span { first, next, .. }) in &view.spans {
+        for (partition, PartitionExtent { first, next, .. }) in &view.extents {
             let (first, next) = (Offset(*first), Offset(*next));
             let mut told = held.remove(partition).unwrap_or_default();
             if let Some(holes) = view.holes.get(partition) {
@@ -544,7 +544,7 @@ impl<'a> Check<'a> {
                 self.report.events += (index.len() - before) as u64;
                 at = batch.end;
             }
-            let witness = match bytes.tail(at, next) {
+            let evidence = match bytes.tail(at, next) {
                 Tail::Clean => break,
                 Tail::Torn => {
                     let is_sealed = self.names.contains(&index_path(self.dir, bytes.name()));
@@ -555,11 +555,11 @@ impl<'a> Check<'a> {
                     self.problem(path, u64::from(at), what);
                     break;
                 }
-                Tail::Damaged(witness) => witness,
+                Tail::Damaged(evidence) => evidence,
             };
             good = false;
             let Some(next_good) = bytes.next_good(at) else {
-                self.damage(path, u64::from(at), witness.to_string());
+                self.damage(path, u64::from(at), evidence.to_string());
                 break;
             };
             let what = format!("a batch is damaged; the next good one is at byte {next_good}");

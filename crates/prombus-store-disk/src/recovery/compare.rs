@@ -1,7 +1,7 @@
 //! Whether two states are equal, row by row, however their rows are stored.
 
 use crate::state::checkpoint::Checkpoint;
-use crate::state::view::{Span, View, index_prefixes};
+use crate::state::view::{PartitionExtent, View, index_prefixes};
 use bytes::Bytes;
 use prombus_core::CollectionConfig;
 use prombus_core::CollectionState;
@@ -30,7 +30,7 @@ pub fn is_same(comparison: Comparison<'_>) -> io::Result<bool> {
     let is_same = (*sequence, *end) == (replayed.sequence, replayed.end)
         && counters(&stored.view) == counters(replayed)
         && *topics == replayed.topics
-        && is_same_spans(&stored.view, replayed, counts_bytes)
+        && is_same_extents(&stored.view, replayed, counts_bytes)
         && *holes == replayed.holes
         && *forgotten == replayed.forgotten
         && *cursors == replayed.cursors
@@ -64,16 +64,16 @@ pub fn is_same(comparison: Comparison<'_>) -> io::Result<bool> {
     Ok(expected.next().is_none())
 }
 
-fn is_same_spans(stored: &View, replayed: &View, counts_bytes: bool) -> bool {
-    let is_same = |partition, span: &Span| {
-        let other = replayed.spans.get(partition);
+fn is_same_extents(stored: &View, replayed: &View, counts_bytes: bool) -> bool {
+    let is_same = |partition, extent: &PartitionExtent| {
+        let other = replayed.extents.get(partition);
         other.is_some_and(|other| match counts_bytes {
-            true => other == span,
-            false => Span { bytes: span.bytes, ..*other } == *span,
+            true => other == extent,
+            false => PartitionExtent { bytes: extent.bytes, ..*other } == *extent,
         })
     };
-    stored.spans.len() == replayed.spans.len()
-        && stored.spans.iter().all(|(partition, span)| is_same(partition, span))
+    stored.extents.len() == replayed.extents.len()
+        && stored.extents.iter().all(|(partition, extent)| is_same(partition, extent))
 }
 
 type FoundRow = io::Result<(Bytes, Bytes)>;

@@ -14,7 +14,7 @@ use crate::journal::part::{
     self, CreateError, Index, PART_HEAD, Part, PartHead, PartName, index_part, index_path, part_of, part_path,
 };
 use crate::journal::position::Pos;
-use crate::journal::scan::{PartBytes, Tail, Witness};
+use crate::journal::scan::{FlushEvidence, PartBytes, Tail};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint;
 use crate::state::checkpoints::{Checkpoints, KnownCheckpoint};
@@ -458,7 +458,7 @@ impl<'a> Recovery<'a> {
             let (head, end) = (self.head_of(after.name)?, self.end_of(before)?);
             if head.prev_end.at != end {
                 let file = part_path(self.dir, before.name);
-                let what = Witness::NextPart(head.prev_end).to_string();
+                let what = FlushEvidence::NextPart(head.prev_end).to_string();
                 return Err(OpenError::Damaged { file, at: u64::from(end), what });
             }
         }
@@ -601,7 +601,7 @@ impl<'a> Recovery<'a> {
                 );
                 file.set_len(u64::from(facts.end)).and_then(|()| file.sync()).map_err(at_file(&path))?;
             }
-            Tail::Damaged(witness) => return Err(damaged(facts.end, witness.to_string())),
+            Tail::Damaged(evidence) => return Err(damaged(facts.end, evidence.to_string())),
         }
         Ok((index, facts))
     }

@@ -9,7 +9,7 @@ use crate::journal::change;
 use crate::journal::position::Pos;
 use crate::journal::record::{self, EVENT, GONE};
 use crate::journal::scan::Batch;
-use crate::state::view::{Span, View};
+use crate::state::view::{PartitionExtent, View};
 use prombus_core::CommitError;
 
 /// The state so far.
@@ -69,12 +69,14 @@ impl Replay {
         let key_hash = record::event_key(item).map(|key| key_hash(head.partition.topic, key));
         index.push(Entry { head, key_hash, at, bytes: u32::try_from(item.len()).ok()? });
         if applies {
-            let span = self.view.span(head.partition);
-            if span.next != head.offset {
+            let extent = self.view.extent(head.partition);
+            if extent.next != head.offset {
                 return None;
             }
-            let bytes = span.bytes + record::event_size(item);
-            self.view.spans.insert(head.partition, Span { next: head.offset + 1, bytes, ..span });
+            let bytes = extent.bytes + record::event_size(item);
+            self.view
+                .extents
+                .insert(head.partition, PartitionExtent { next: head.offset + 1, bytes, ..extent });
             if head.hub_id {
                 self.view.last_hub_id = self.view.last_hub_id.max(head.id);
             }

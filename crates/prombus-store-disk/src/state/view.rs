@@ -24,7 +24,7 @@ const HOLES_WITHIN: u64 = 1 << 24;
 
 /// What is kept of a partition: `first <= offset < next`, without the holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Span {
+pub struct PartitionExtent {
     /// The first that is kept.
     pub first: u64,
     /// The first that is not written.
@@ -37,7 +37,7 @@ pub struct Span {
     pub has_holes: bool,
 }
 
-impl Span {
+impl PartitionExtent {
     /// The same as the port says it.
     pub fn kept(self) -> Kept {
         let Self { first, next, bytes, horizon_ts, has_holes } = self;
@@ -65,7 +65,7 @@ pub struct View {
     /// Topics by name.
     pub topics: OrdMap<TopicName, Arc<TopicState>>,
     /// Partitions that ever had an event or were trimmed.
-    pub spans: HashMap<PartitionRef, Span>,
+    pub extents: HashMap<PartitionRef, PartitionExtent>,
     /// Offsets between the bounds whose events were given up.
     pub holes: HashMap<PartitionRef, Arc<Offsets>>,
     /// Keys that are to be erased, by the number of their topic, and the commit that they were last forgotten by.
@@ -94,7 +94,7 @@ pub enum Change {
     /// A topic is gone.
     TopicGone(TopicName),
     /// What is kept of a partition (after some was given up, and in checkpoints).
-    Span(PartitionRef, Span),
+    Extent(PartitionRef, PartitionExtent),
     /// Single events of a partition were given up.
     Holes(PartitionRef, Offsets),
     /// A collection as it is now, with no documents where it is new.
@@ -143,7 +143,7 @@ impl Change {
             | Self::Forget { .. } => true,
             Self::Topic(_)
             | Self::TopicGone(_)
-            | Self::Span(..)
+            | Self::Extent(..)
             | Self::Holes(..)
             | Self::CollectionGone(_)
             | Self::CollectionSwap(..)
@@ -200,13 +200,13 @@ pub fn index_prefixes(state: &CollectionState) -> Vec<Vec<u8>> {
 
 impl View {
     /// The bounds of a partition.
-    pub fn span(&self, partition: PartitionRef) -> Span {
-        self.spans.get(&partition).copied().unwrap_or_default()
+    pub fn extent(&self, partition: PartitionRef) -> PartitionExtent {
+        self.extents.get(&partition).copied().unwrap_or_default()
     }
 
     /// Whether an event that was written is kept.
     pub fn is_kept(&self, partition: PartitionRef, offset: u64) -> bool {
-        offset >= self.span(partition).first
+        offset >= self.extent(partition).first
             && self.holes.get(&partition).is_none_or(|holes| !holes.contains(Offset(offset)))
     }
 
@@ -226,12 +226,12 @@ impl View {
                 self.topics.insert(state.name.clone(), Arc::new(state));
             }
             Change::TopicGone(name) => self.remove_topic(&name),
-            Change::Span(partition, span) => {
-                self.spans.insert(partition, span);
-                self.change_holes(partition, |holes| holes.remove_below(Offset(span.first)));
+            Change::Extent(partition, extent) => {
+                self.extents.insert(partition, extent);
+                self.change_holes(partition, |holes| holes.remove_below(Offset(extent.first)));
             }
             Change::Holes(partition, offsets) => {
-                let Span { first, next, .. } = self.span(partition);
+                let PartitionExtent { first, next, .. } = self.extent(partition);
                 self.change_holes(partition, |holes| {
                     holes.add_within(&offsets, Offset(first), Offset(next));
                 });
@@ -349,7 +349,7 @@ impl View {
         let Some(topic) = self.topics.remove(name) else { return };
         for partition in 0..topic.config.partitions {
             let partition = PartitionRef { topic: topic.number.0, partition };
-            self.spans.remove(&partition);
+            self.extents.remove(&partition);
             self.holes.remove(&partition);
         }
         let gone: Vec<CursorKey> = self.cursors.keys().filter(|key| key.topic == *name).cloned().collect();
@@ -361,7 +361,7 @@ impl View {
     /// Everything but the rows as changes that make it again, for a checkpoint.
     pub fn changes(&self, epoch: u64) -> impl Iterator<Item = Change> + '_ {
         let topics = self.topics.values().map(|topic| Change::Topic((**topic).clone()));
-        let spans = self.spans.iter().map(|(partition, span)| Change::Span(*partition, *span));
+        let extents = self.extents.iter().map(|(partition, extent)| Change::Extent(*partition, *extent));
         // Behind the bounds that they lie within.
         let pieces = |(partition, holes): (&PartitionRef, &Arc<Offsets>)| {
             let partition = *partition;
@@ -387,7 +387,7 @@ impl View {
             sequence: *sequence,
         };
         let forgotten = self.forgotten.iter().map(forget);
-        let state = topics.chain(spans).chain(holes).chain(collections).chain(cursors);
+        let state = topics.chain(extents).chain(holes).chain(collections).chain(cursors);
         state.chain(forgotten).chain(parts).chain([counters])
     }
 }
@@ -421,7 +421,7 @@ mod tests {
         let partition = PartitionRef { topic: 1, partition: 0 };
         let mut view = View::default();
         let (first, next) = (7, 5 * WITHIN);
-        view.spans.insert(partition, Span { first, next, ..Span::default() });
+        view.extents.insert(partition, PartitionExtent { first, next, ..PartitionExtent::default() });
         let sparse = (first..next).step_by(1_001).chain([WITHIN - 1, WITHIN, next - 1]);
         let holes: Offsets = sparse.map(Offset).collect();
         view.apply(Change::Holes(partition, holes.clone())).unwrap();

@@ -17,7 +17,8 @@ use crate::state::view::{Change, IndexChange, View};
 use bytes::Bytes;
 use prombus_core::collection::Progress;
 use prombus_core::{
-    CollectionState, Commit, CommitError, Durability, IdMaker, Placer, ReadError, Receipt, Sequence, Touched,
+    ChangedSet, CollectionState, Commit, CommitError, Durability, IdMaker, Placer, ReadError, Receipt,
+    Sequence,
 };
 use prombus_rows::IndexStep;
 use std::io;
@@ -39,25 +40,25 @@ pub struct Stage {
     /// The part that it goes to.
     part: Arc<Part>,
     /// Before anything was put into the batch.
-    start: Mark,
+    start: Savepoint,
     /// Whether there is something new for the builder of indexes.
     pub has_begun_index: bool,
     /// Whether there is something new for the rewriter of parts.
     pub has_given_up: bool,
-    /// What was touched since a state was shown; what was taken back again may be among it.
-    pub touched: Touched,
+    /// What was changed since a state was shown; what was taken back again may be among it.
+    pub changed_set: ChangedSet,
 }
 
 /// A state to roll back to.
 #[derive(Clone)]
-pub struct Mark {
+pub struct Savepoint {
     view: View,
     len: usize,
     items: u32,
     pending: usize,
 }
 
-impl Mark {
+impl Savepoint {
     /// How many items the batch had.
     pub fn items(&self) -> u32 {
         self.items
@@ -76,7 +77,7 @@ impl Stage {
     /// An empty batch behind `view`.
     pub fn new(shared: Arc<Shared>, view: View, part: Arc<Part>, mut ids: IdMaker) -> Self {
         ids.resume_after(view.last_hub_id);
-        let start = Mark { view: view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
+        let start = Savepoint { view: view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
         Self {
             shared,
             ids,
@@ -89,7 +90,7 @@ impl Stage {
             start,
             has_begun_index: false,
             has_given_up: false,
-            touched: Touched::default(),
+            changed_set: ChangedSet::default(),
         }
     }
 
@@ -99,27 +100,27 @@ impl Stage {
         self.part = part;
         batch::start(&mut self.buffer);
         self.items = 0;
-        self.start = Mark { view: self.view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
+        self.start = Savepoint { view: self.view.clone(), len: BATCH_HEAD, items: 0, pending: 0 };
     }
 
     /// The state as it is now.
-    pub fn mark(&self) -> Mark {
+    pub fn savepoint(&self) -> Savepoint {
         let mut pending = 0;
         self.part.with_active(|index| pending = index.pending());
-        Mark { view: self.view.clone(), len: self.buffer.len(), items: self.items, pending }
+        Savepoint { view: self.view.clone(), len: self.buffer.len(), items: self.items, pending }
     }
 
-    /// Rolls back everything since `mark`.
-    pub fn go_back(&mut self, mark: Mark) {
-        self.part.with_active(|index| index.undo_to(mark.pending));
-        self.view = mark.view;
-        self.buffer.truncate(mark.len);
-        self.items = mark.items;
+    /// Rolls back everything since `savepoint`.
+    pub fn roll_back_to(&mut self, savepoint: Savepoint) {
+        self.part.with_active(|index| index.undo_to(savepoint.pending));
+        self.view = savepoint.view;
+        self.buffer.truncate(savepoint.len);
+        self.items = savepoint.items;
     }
 
     /// Rolls back the whole batch.
-    pub fn go_back_to_start(&mut self) {
-        self.go_back(self.start.clone());
+    pub fn roll_back_batch(&mut self) {
+        self.roll_back_to(self.start.clone());
     }
 
     /// Checks a commit and adds it to the batch. After an error, the caller rolls back.
@@ -128,7 +129,7 @@ impl Stage {
         // Recorded time never runs backwards, whatever the clock does.
         self.view.last_recorded_ts = self.view.last_recorded_ts.max(self.now_ms);
         let items = self.items;
-        self.touched.wrote(&commit.documents);
+        self.changed_set.wrote(&commit.documents);
         let receipt = prombus_core::staging::stage(self, commit, self.shared.options.result_bytes)?;
         if self.items > items {
             self.view.sequence += 1;

@@ -376,7 +376,7 @@ impl Writer {
         if let Some(error) = self.no_memory_for(work) {
             return Taken::Done(Err(error));
         }
-        let mark = self.stage.mark();
+        let savepoint = self.stage.savepoint();
         let taken = match work {
             Work::Commit(commit) => self.stage.commit(commit),
             Work::Build(build) => self.stage.build(build),
@@ -390,28 +390,28 @@ impl Writer {
         let receipt = match taken {
             Ok(receipt) => receipt,
             Err(error) => {
-                self.stage.go_back(mark);
+                self.stage.roll_back_to(savepoint);
                 return Taken::Done(Err(error));
             }
         };
-        if self.stage.items == mark.items() {
+        if self.stage.items == savepoint.items() {
             // Nothing but duplicates: nothing to write, and no room needed.
             return Taken::Done(Ok(receipt));
         }
         let end = self.end_of_batch();
         // A commit that no part has room for gets one of its own.
-        let alone = self.at() as usize == PART_HEAD && mark.items() == 0;
+        let alone = self.at() as usize == PART_HEAD && savepoint.items() == 0;
         let options = &self.shared.options;
         let (headroom, left) = (options.headroom(), work.must_leave(options));
         // What is kept back for commits without events is also there when no new part can be made.
         if end + left > options.part_bytes + headroom && !alone {
-            self.stage.go_back(mark);
+            self.stage.roll_back_to(savepoint);
             return Taken::PartFull;
         }
         let has_room = match self.make_room(end + headroom) {
             Ok(has_room) => has_room,
             Err(error) => {
-                self.stage.go_back(mark);
+                self.stage.roll_back_to(savepoint);
                 let failure = format!("space for the journal cannot be reserved: {error}");
                 return Taken::Done(Err(CommitError::Unavailable(failure)));
             }
@@ -420,7 +420,7 @@ impl Writer {
             self.shared.set_disk_full(true);
         }
         if !has_room && end + left > self.reserved {
-            self.stage.go_back(mark);
+            self.stage.roll_back_to(savepoint);
             return Taken::Done(Err(CommitError::NoRoom));
         }
         Taken::Done(Ok(receipt))
@@ -428,7 +428,7 @@ impl Writer {
 
     /// Makes the state visible that the batches so far have left.
     pub(crate) fn show(&mut self) {
-        self.shared.show(self.stage.view.clone(), std::mem::take(&mut self.stage.touched));
+        self.shared.show(self.stage.view.clone(), std::mem::take(&mut self.stage.changed_set));
     }
 
     /// Where the batch would end if it were written now.
@@ -481,7 +481,7 @@ impl Writer {
         if self.stage.items > 0
             && let Err(error) = self.write()
         {
-            self.stage.go_back_to_start();
+            self.stage.roll_back_batch();
             return Err(error);
         }
         let due = |since: Instant| durability == Durability::Sync || since.elapsed() >= FLUSH_WITHIN;

@@ -20,7 +20,7 @@ pub async fn fetch(copy: &dyn HeldCopy, disk: &SimDisk) -> Result<u64, BackupErr
     for wanted in update.wanted().to_vec() {
         let WantedFile { name, bytes, have } = wanted.clone();
         let is_same = match have {
-            Some((bytes, mark)) => copy.mark(&name, bytes).await.unwrap() == mark,
+            Some((bytes, fingerprint)) => copy.fingerprint(&name, bytes).await.unwrap() == fingerprint,
             None => true,
         };
         let mut incoming = update.receive(if is_same { wanted } else { wanted.from_the_start() })?;

@@ -34,8 +34,8 @@ fn step(n: u64) -> Commit {
         Append { placement: Placement::Named(Partition(0)), ..Append::new(topic(), event) }
     };
     let write = |i: u64| DocumentWrite::new("documents", key(i), WriteOp::Set(body(&key(i))));
-    let makes = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
-    Commit { documents: vec![write(0), write(1)], makes, ..[0, 1].map(append).to_vec().into() }
+    let auto_create = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
+    Commit { documents: vec![write(0), write(1)], auto_create, ..[0, 1].map(append).to_vec().into() }
 }
 
 async fn commit(store: &DiskStore, commit: Commit) -> Result<Receipt, CommitError> {
@@ -331,8 +331,8 @@ async fn what_cannot_hold_a_forgotten_key_is_not_read() {
         let event = |i| NewEvent { key: Some("other".into()), ..NewEvent::new(payload(n, i)) };
         let append =
             |i| Append { placement: Placement::Named(Partition(0)), ..Append::new(topic(), event(i)) };
-        let makes = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
-        Commit { makes, ..(0..4).map(append).collect::<Vec<_>>().into() }
+        let auto_create = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
+        Commit { auto_create, ..(0..4).map(append).collect::<Vec<_>>().into() }
     };
     for n in 0..30 {
         commit(&store, events(n)).await.unwrap();

@@ -36,8 +36,8 @@ type Expected = BTreeMap<u64, u64>;
 async fn published(store: &DiskStore, numbers: impl Iterator<Item = u64>) -> Result<Receipt, CommitError> {
     let placement = Placement::Named(Partition(0));
     let append = |n| Append { topic: topic(), placement, expect: None, event: event(n) };
-    let makes = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
-    store.commit(Arc::new(Commit { makes, ..numbers.map(append).collect::<Vec<_>>().into() })).await
+    let auto_create = Some(Arc::new(NewTopics { configs: [(topic(), TopicConfig::default())].into() }));
+    store.commit(Arc::new(Commit { auto_create, ..numbers.map(append).collect::<Vec<_>>().into() })).await
 }
 
 async fn give_up(store: &DiskStore, round: u64, expected: &Expected) -> Result<Vec<u64>, CommitError> {

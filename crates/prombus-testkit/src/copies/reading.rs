@@ -35,11 +35,11 @@ pub async fn a_read_is_as_long_as_was_asked_for(s: CopiesSubject) {
     }
     for name in ["", "nothing", "../FORMAT", "/etc/passwd"] {
         assert_eq!(copy.read(name, 0, 1).await, Err(CopyError::NotFound(name.to_owned())));
-        assert_eq!(copy.mark(name, 0).await, Err(CopyError::NotFound(name.to_owned())));
+        assert_eq!(copy.fingerprint(name, 0).await, Err(CopyError::NotFound(name.to_owned())));
     }
 }
 
-/// Marks are of the beginning of a file: two are the same where the bytes are, and a file that has grown says so.
+/// Fingerprints are of the beginning of a file: two are the same where the bytes are, and a file that has grown says so.
 pub async fn marks_tell_what_is_the_same(s: CopiesSubject) {
     let topic = s.store.create("marked", partitions(1)).await;
     s.store.published(&topic, (0..100).map(numbered)).await;
@@ -50,12 +50,16 @@ pub async fn marks_tell_what_is_the_same(s: CopiesSubject) {
     let mut grown = 0;
     for file in first.files() {
         let (name, bytes) = (&file.name, file.bytes);
-        assert_eq!(first.mark(name, bytes).await, Ok(file.mark), "the mark of all of it");
+        assert_eq!(
+            first.fingerprint(name, bytes).await,
+            Ok(file.fingerprint),
+            "the fingerprint of all of it"
+        );
         let Some(later) = new.get(name).filter(|later| later.len() as u64 >= bytes) else { continue };
-        let mark = must(second.mark(name, bytes).await, "a file has a mark");
-        assert_eq!(mark == file.mark, later[..bytes as usize] == old[name], "{name}");
+        let fingerprint = must(second.fingerprint(name, bytes).await, "a file has a fingerprint");
+        assert_eq!(fingerprint == file.fingerprint, later[..bytes as usize] == old[name], "{name}");
         grown += usize::from(later.len() as u64 > bytes);
-        let beyond = second.mark(name, later.len() as u64 + 1).await;
+        let beyond = second.fingerprint(name, later.len() as u64 + 1).await;
         assert!(matches!(beyond, Err(CopyError::BeyondEnd { .. })), "{name}: {beyond:?}");
     }
     let is_new = |file: &&prombus_core::CopyFile| !old.contains_key(&file.name);

@@ -196,8 +196,8 @@ impl HttpLog {
             cursors,
             origin: _,
             limits: _,
-            makes: _,
-            seen: _,
+            auto_create: _,
+            expected_topics: _,
             headers_before: _,
         } = commit;
         if !event_copies.is_empty() || !documents.is_empty() || !cursors.is_empty() {

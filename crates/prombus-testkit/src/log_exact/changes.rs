@@ -5,7 +5,8 @@ use crate::build::{event, partitions, topic};
 use crate::subject::{must, refusal};
 use crate::tasks::together;
 use prombus_core::{
-    Commit, CommitError, ConfigChange, Loss, Offset, Partition, SeenTopic, TopicConfig, TopicName, TopicState,
+    Commit, CommitError, ConfigChange, Loss, Offset, Partition, TopicConfig, TopicFence, TopicName,
+    TopicState,
 };
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -184,8 +185,8 @@ pub async fn events_for_a_topic_as_it_was_are_refused(s: Subject) {
     let (name, other) = (topic("seen"), s.create("seen.other", partitions(1)).await);
     let publish = |now: Option<&TopicState>| Commit {
         events: [s.place(&other, [event("0")]), s.place(&name, [event("1")])].concat(),
-        makes: Some(Arc::default()),
-        seen: vec![SeenTopic::of(&name, now)],
+        auto_create: Some(Arc::default()),
+        expected_topics: vec![TopicFence::of(&name, now)],
         ..Commit::default()
     };
     let mut taken = 0;

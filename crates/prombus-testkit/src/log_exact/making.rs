@@ -11,7 +11,7 @@ use prombus_core::{
 use std::collections::HashSet;
 use std::sync::Arc;
 
-fn makes(configs: &[(&TopicName, TopicConfig)]) -> Option<Arc<NewTopics>> {
+fn auto_create(configs: &[(&TopicName, TopicConfig)]) -> Option<Arc<NewTopics>> {
     let configs = configs.iter().map(|(name, config)| ((*name).clone(), config.clone())).collect();
     Some(Arc::new(NewTopics { configs }))
 }
@@ -42,8 +42,11 @@ pub async fn events_make_the_topics_that_they_need(s: Subject) {
     let there = s.create("made.before", partitions(1)).await;
     let before = s.topic(&there).await;
     let settings = TopicConfig { durability: Durability::Interval, ..partitions(8) };
-    let makes =
-        makes(&[(&wide, settings.clone()), (&there, partitions(5)), (&topic("unasked"), partitions(1))]);
+    let auto_create = auto_create(&[
+        (&wide, settings.clone()),
+        (&there, partitions(5)),
+        (&topic("unasked"), partitions(1)),
+    ]);
     let first = event("2").key("user-1").id(producer_id(1)).expecting(None);
     let events = [
         s.place(&wide, [first.clone(), first.clone()]),
@@ -52,7 +55,7 @@ pub async fn events_make_the_topics_that_they_need(s: Subject) {
         s.place(&wide, [event("5").in_partition(7)]),
     ]
     .concat();
-    let commit = || Commit { events: events.clone(), makes: makes.clone(), ..Commit::default() };
+    let commit = || Commit { events: events.clone(), auto_create: auto_create.clone(), ..Commit::default() };
     let receipt = must(s.commit(commit()).await, "events make topics");
     let places: Vec<u32> = receipt.events.iter().map(|appended| appended.partition.0).collect();
     assert_eq!(places, [5, 5, 0, 0, 7], "they are placed as the new topics are");
@@ -78,10 +81,11 @@ pub async fn events_make_the_topics_that_they_need(s: Subject) {
 /// Whatever a topic asks for, that it has come into being is flushed.
 pub async fn a_new_topic_is_always_flushed(s: Subject) {
     let loose = topic("made.loose");
-    let makes = makes(&[(&loose, TopicConfig { durability: Durability::Interval, ..partitions(1) })]);
+    let auto_create =
+        auto_create(&[(&loose, TopicConfig { durability: Durability::Interval, ..partitions(1) })]);
     for expected in [Durability::Sync, Durability::Interval] {
         let events = s.place(&loose, [event("1")]);
-        let commit = Commit { events, makes: makes.clone(), ..Commit::default() };
+        let commit = Commit { events, auto_create: auto_create.clone(), ..Commit::default() };
         assert_eq!(must(s.commit(commit).await, "it is taken").durability, expected);
     }
 }
@@ -90,7 +94,7 @@ pub async fn a_new_topic_is_always_flushed(s: Subject) {
 pub async fn a_refused_commit_makes_no_topic(s: Subject) {
     let (new, exists) = (topic("made.not"), s.create("made.then", partitions(1)).await);
     s.published(&exists, [event("1").key("k")]).await;
-    let makes = makes(&[(&new, partitions(2))]);
+    let auto_create = auto_create(&[(&new, partitions(2))]);
     let bad = [
         s.place(&exists, [event("2").key("k").expecting(None)]),
         s.place(&new, [event("2").in_partition(2)]),
@@ -99,11 +103,11 @@ pub async fn a_refused_commit_makes_no_topic(s: Subject) {
     ];
     for bad in bad {
         let events = [s.place(&new, [event("1").key("k").id(producer_id(3))]), bad].concat();
-        refusal(s.commit(Commit { events, makes: makes.clone(), ..Commit::default() }).await);
+        refusal(s.commit(Commit { events, auto_create: auto_create.clone(), ..Commit::default() }).await);
         assert!(!is_there(&s, &new).await, "a refused commit makes no topic");
     }
     let events = s.place(&new, [event("1").id(producer_id(3)).in_partition(1)]);
-    let receipt = must(s.commit(Commit { events, makes, ..Commit::default() }).await, "now it is made");
+    let receipt = must(s.commit(Commit { events, auto_create, ..Commit::default() }).await, "now it is made");
     assert!(!receipt.events[0].duplicate, "nothing is left of what was refused");
     s.assert_holds(&new, 1, &["1"]).await;
     s.assert_holds(&exists, 0, &["1"]).await;
@@ -113,9 +117,9 @@ pub async fn a_refused_commit_makes_no_topic(s: Subject) {
 pub async fn topics_of_the_hub_make_themselves(s: Subject) {
     let limits = CommitLimits { topics: 0, ..CommitLimits::default() };
     for (n, name) in ["dlq.made", "system.made"].map(topic).into_iter().enumerate() {
-        let makes = makes(&[(&name, partitions(3))]).filter(|_| n == 1);
+        let auto_create = auto_create(&[(&name, partitions(3))]).filter(|_| n == 1);
         let events = s.place(&name, [event("1").key("k")]);
-        must(s.commit(Commit { events, makes, limits, ..Commit::default() }).await, "it is made");
+        must(s.commit(Commit { events, auto_create, limits, ..Commit::default() }).await, "it is made");
         assert_eq!(s.topic(&name).await.config, TopicConfig::default());
         s.assert_holds(&name, 0, &["1"]).await;
     }
@@ -123,10 +127,10 @@ pub async fn topics_of_the_hub_make_themselves(s: Subject) {
 
 /// There are no more topics than the commit allows, whoever makes them; those of the hub's own count, and come.
 pub async fn there_are_only_so_many_topics(s: Subject) {
-    let (limits, makes) = (CommitLimits { topics: 3, ..CommitLimits::default() }, makes(&[]));
+    let (limits, auto_create) = (CommitLimits { topics: 3, ..CommitLimits::default() }, auto_create(&[]));
     let limited = |config: Vec<ConfigChange>, names: &[&str]| {
         let events = names.iter().flat_map(|name| s.place(&topic(name), [event("1")])).collect();
-        s.commit(Commit { config, events, limits, makes: makes.clone(), ..Commit::default() })
+        s.commit(Commit { config, events, limits, auto_create: auto_create.clone(), ..Commit::default() })
     };
     let make = |name: &str| vec![create(&topic(name), partitions(1))];
     let too_many = CommitError::TooManyTopics { limit: 3 };
@@ -156,7 +160,7 @@ pub async fn events_go_to_a_topic_that_their_commit_makes(s: Subject) {
     let commit = |events| Commit {
         config: vec![create(&name, partitions(2))],
         events,
-        makes: makes(&[(&name, partitions(9))]),
+        auto_create: auto_create(&[(&name, partitions(9))]),
         ..Commit::default()
     };
     let (partition, partitions) = (Partition(2), 2);
@@ -177,8 +181,8 @@ pub async fn many_first_events_make_one_topic(s: Subject) {
             let (s, name) = (s.clone(), name.clone());
             async move {
                 let events = s.place(&name, [numbered(n).in_partition(n as u32 % 2)]);
-                let makes = makes(&[(&name, partitions(2))]);
-                s.commit(Commit { events, makes, ..Commit::default() }).await
+                let auto_create = auto_create(&[(&name, partitions(2))]);
+                s.commit(Commit { events, auto_create, ..Commit::default() }).await
             }
         })
         .await;

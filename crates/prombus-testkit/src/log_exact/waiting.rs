@@ -78,8 +78,8 @@ pub async fn a_waiter_for_a_topic_wakes_for_all_that_happens_to_it(s: Subject) {
             2 => drop(must(s.alter(&name, |config| config.partitions += 1).await, "a topic can grow")),
             3 => s.delete(&name).await,
             _ => {
-                let (events, makes) = (s.place(&name, [event("1")]), Some(Arc::default()));
-                let made = s.commit(Commit { events, makes, ..Commit::default() }).await;
+                let (events, auto_create) = (s.place(&name, [event("1")]), Some(Arc::default()));
+                let made = s.commit(Commit { events, auto_create, ..Commit::default() }).await;
                 drop(must(made, "an event makes its topic"));
             }
         }

@@ -25,7 +25,7 @@ impl<'a> EventPlanner<'a> {
     /// For a commit with these changes of topics. `reference` is the store whose content makes most conditions
     /// true.
     pub fn new(model: &'a mut Model, reference: &'a Subject, proposal: &Proposal) -> Self {
-        let by_events = proposal.makes.iter().flat_map(|makes| &makes.configs);
+        let by_events = proposal.auto_create.iter().flat_map(|new_topics| &new_topics.configs);
         let mut new: HashMap<TopicName, u32> =
             by_events.map(|(name, config)| (name.clone(), config.partitions)).collect();
         new.retain(|name, _| !model.topics.contains_key(name));

@@ -135,7 +135,7 @@ impl Model {
             documents: proposal.documents.clone(),
             cursors: proposal.cursors.iter().map(|planned| self.move_for(store, planned)).collect(),
             limits: proposal.limits,
-            makes: proposal.makes.clone(),
+            auto_create: proposal.auto_create.clone(),
             ..Commit::default()
         }
     }

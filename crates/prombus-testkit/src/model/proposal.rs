@@ -21,7 +21,7 @@ pub struct Proposal {
     pub(super) documents: Vec<DocumentWrite>,
     pub(super) cursors: Vec<PlannedMove>,
     pub(super) limits: CommitLimits,
-    pub(super) makes: Option<Arc<NewTopics>>,
+    pub(super) auto_create: Option<Arc<NewTopics>>,
 }
 
 /// An id by whoever made it.
@@ -71,7 +71,7 @@ pub(super) async fn propose(model: &mut Model, reference: &Subject) -> Proposal 
         proposal.config = plan_config(model, reference).await;
     }
     if chance(&mut model.rng, 20) {
-        proposal.makes = Some(Arc::new(plan_topics(model)));
+        proposal.auto_create = Some(Arc::new(plan_topics(model)));
     }
     if chance(&mut model.rng, 10) {
         proposal.limits.topics = model.rng.usize(0..3);

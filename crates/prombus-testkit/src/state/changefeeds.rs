@@ -113,11 +113,11 @@ pub async fn a_changefeed_makes_its_topic(s: Subject) {
         must(s.configure(put(name, 0, config)).await, "a collection can have a changefeed");
     }
     let configs = HashMap::from([(wide.clone(), partitions(8))]);
-    let makes = Some(Arc::new(NewTopics { configs }));
+    let auto_create = Some(Arc::new(NewTopics { configs }));
     let write = |n| super::write("d", "user-1", WriteOp::Inc(json(&format!("{{\"n\":{n}}}"))));
     let commit = |documents, topics, cursors| {
         let limits = CommitLimits { topics, ..CommitLimits::default() };
-        s.commit(Commit { documents, limits, cursors, makes: makes.clone(), ..Commit::default() })
+        s.commit(Commit { documents, limits, cursors, auto_create: auto_create.clone(), ..Commit::default() })
     };
     let both = || vec![set("a", "{}"), write(1), write(2)];
     let error = refusal(commit(both(), 1, Vec::new()).await);

@@ -98,7 +98,7 @@ async fn fetch(
 
 fn listed(file: &BackupFile) -> Result<CopyFile, Failure> {
     let bad = |_| Failure::Client(ClientError::BadAnswer(format!("{:?} is not a mark", file.mark)));
-    Ok(CopyFile { name: file.name.clone(), bytes: file.bytes, mark: file.mark.parse().map_err(bad)? })
+    Ok(CopyFile { name: file.name.clone(), bytes: file.bytes, fingerprint: file.mark.parse().map_err(bad)? })
 }
 
 fn failed(error: BackupError) -> Failure {
@@ -118,7 +118,7 @@ impl Transfer<'_> {
     async fn file(&self, wanted: WantedFile) -> Result<u64, Failure> {
         let WantedFile { name, bytes, have } = wanted.clone();
         let (from, mark) = match have {
-            Some((bytes, mark)) => (bytes, Some(mark.to_string())),
+            Some((bytes, fingerprint)) => (bytes, Some(fingerprint.to_string())),
             None => (0, None),
         };
         let first = BackupPiece { id: self.id, name: &name, from, mark: mark.as_deref() };

@@ -42,13 +42,13 @@ enum GroupsCommand {
     #[command(after_help = "Example:\n  prombus groups show process.state audit")]
     Show {
         #[command(flatten)]
-        which: Which,
+        named: NamedGroup,
     },
     /// Change the options you name, for all later deliveries; the others stay as they are
     #[command(after_help = ALTER_EXAMPLES)]
     Alter {
         #[command(flatten)]
-        which: Which,
+        named: NamedGroup,
         #[command(flatten)]
         change: ChangedOptions,
     },
@@ -56,7 +56,7 @@ enum GroupsCommand {
     #[command(after_help = RESET_EXAMPLES)]
     Reset {
         #[command(flatten)]
-        which: Which,
+        named: NamedGroup,
         #[command(flatten)]
         place: ResetTarget,
         /// Change nothing; only report how many events would be delivered
@@ -67,7 +67,7 @@ enum GroupsCommand {
     #[command(after_help = "Example:\n  prombus groups skip process.state audit --partition 0 --offset 1042")]
     Skip {
         #[command(flatten)]
-        which: Which,
+        named: NamedGroup,
         /// Partition of the event
         #[arg(long, value_name = "P")]
         partition: u32,
@@ -79,7 +79,7 @@ enum GroupsCommand {
     #[command(after_help = "Example:\n  prombus groups delete process.state audit")]
     Delete {
         #[command(flatten)]
-        which: Which,
+        named: NamedGroup,
     },
 }
 
@@ -99,7 +99,7 @@ Examples:
 
 /// Names a group.
 #[derive(Debug, Args)]
-struct Which {
+struct NamedGroup {
     /// Topic of the group
     topic: String,
     /// Name of the group
@@ -153,18 +153,18 @@ pub fn run(hub: &HubArgs, args: GroupsArgs) -> Result<(), Failure> {
         match args.command {
             GroupsCommand::List { topic: Some(topic) } => write(&client.groups(&topic).await?),
             GroupsCommand::List { topic: None } => write(&of_all_topics(&client).await?),
-            GroupsCommand::Show { which } => show(&client, &which).await,
-            GroupsCommand::Alter { which: Which { topic, group }, change } => {
+            GroupsCommand::Show { named } => show(&client, &named).await,
+            GroupsCommand::Alter { named: NamedGroup { topic, group }, change } => {
                 write(&[client.alter_group(&topic, &group, &change.0).await?])
             }
-            GroupsCommand::Reset { which: Which { topic, group }, place, dry_run } => {
+            GroupsCommand::Reset { named: NamedGroup { topic, group }, place, dry_run } => {
                 let moved = client.set_cursor(&topic, &group, &place.request(dry_run)?).await;
                 write_cursor(&moved.map_err(|error| start::refused(error, &topic))?)
             }
-            GroupsCommand::Skip { which, partition, offset } => {
-                skip(&client, &which, &SkipRequest { partition, offset }).await
+            GroupsCommand::Skip { named, partition, offset } => {
+                skip(&client, &named, &SkipRequest { partition, offset }).await
             }
-            GroupsCommand::Delete { which: Which { topic, group } } => {
+            GroupsCommand::Delete { named: NamedGroup { topic, group } } => {
                 client.delete_group(&topic, &group).await?;
                 say!("group {group} of topic {topic} deleted");
                 Ok(())
@@ -183,8 +183,8 @@ async fn of_all_topics(client: &Client) -> Result<Vec<GroupAnswer>, Failure> {
     Ok(groups.buffered(TOPICS_AT_ONCE).try_collect::<Vec<_>>().await?.concat())
 }
 
-async fn show(client: &Client, which: &Which) -> Result<(), Failure> {
-    let Which { topic, group } = which;
+async fn show(client: &Client, named: &NamedGroup) -> Result<(), Failure> {
+    let NamedGroup { topic, group } = named;
     let Some(answer) = client.group(topic, group).await? else {
         let message = format!("group {group} of topic {topic} does not exist (not_found)");
         return Err(Failure::Failed(message));
@@ -199,8 +199,8 @@ async fn show(client: &Client, which: &Which) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn skip(client: &Client, which: &Which, request: &SkipRequest) -> Result<(), Failure> {
-    let Which { topic, group } = which;
+async fn skip(client: &Client, named: &NamedGroup, request: &SkipRequest) -> Result<(), Failure> {
+    let NamedGroup { topic, group } = named;
     let skipped: Skipped = client.skip(topic, group, request).await?;
     let SkipRequest { partition, offset } = request;
     let event = format!("offset {offset} of partition {partition} of {topic}");

@@ -3,7 +3,7 @@
 
 use super::{RetryState, Session};
 use crate::HubError;
-use crate::live::settle::{ExtendPolicy, Settle, Verb};
+use crate::live::settle::{ExtendPolicy, Settle, SettleKind};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -102,7 +102,7 @@ impl Session {
     pub(super) fn say_again(&mut self, number: u64, now: Instant) {
         let Some(fed) = self.feeds.get_mut(&number) else { return };
         let (acks, others): (Vec<Settle>, Vec<Settle>) =
-            fed.again.take().into_iter().partition(|settle| settle.verb == Verb::Ack);
+            fed.again.take().into_iter().partition(|settle| settle.kind == SettleKind::Ack);
         self.send_in_frames(number, acks, now);
         others.into_iter().for_each(|settle| self.send_settles(number, vec![settle], now));
     }

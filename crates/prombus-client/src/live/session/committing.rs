@@ -39,7 +39,7 @@ impl Session {
     /// The hub has refused it. It has an id, so it can be asked for again where the hub only cannot just now.
     pub(super) fn commit_refused(&mut self, mut commit: Committing, error: HubError, now: Instant) {
         if error.is_retryable()
-            && let Some(at) = commit.patience.refused(&error, now, self.rules.give_up_after)
+            && let Some(at) = commit.patience.refused(&error, now, self.options.give_up_after)
         {
             self.delayed.push(Delayed { at, request: Request::Commit(commit) });
             return;

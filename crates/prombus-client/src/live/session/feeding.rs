@@ -363,10 +363,10 @@ impl Session {
         }
         for (token, why) in came.unreadable {
             // Nobody here can do anything with it; in the end it is a dead letter that says so.
-            let verb = nack(&format!("the client cannot read this event: {why}"), None);
+            let kind = nack(&format!("the client cannot read this event: {why}"), None);
             self.settle(
                 number,
-                Settle { verb, token: token.into(), made, event: String::new(), kept: None, done: None },
+                Settle { kind, token: token.into(), made, event: String::new(), kept: None, done: None },
                 now,
             );
         }

@@ -2,7 +2,7 @@
 
 use crate::live::event_text::EventText;
 use crate::live::feed::Feed;
-use crate::live::settle::Verb;
+use crate::live::settle::SettleKind;
 use serde_json::to_string;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
@@ -97,13 +97,13 @@ pub(crate) fn about(op: &str, corr: u64, feed: &Feed) -> Utf8Bytes {
 pub(crate) fn settle<'l>(
     corr: u64,
     feed: &Feed,
-    verb: &Verb,
+    kind: &SettleKind,
     leases: impl Iterator<Item = &'l str>,
 ) -> Utf8Bytes {
-    let op = match verb {
-        Verb::Ack => "ACK",
-        Verb::Nack { .. } => "NACK",
-        Verb::Extend { .. } => "MODACK",
+    let op = match kind {
+        SettleKind::Ack => "ACK",
+        SettleKind::Nack { .. } => "NACK",
+        SettleKind::Extend { .. } => "MODACK",
     };
     let mut out = of_feed(op, corr, feed);
     out.push_str(",\"leases\":[");
@@ -114,9 +114,9 @@ pub(crate) fn settle<'l>(
         out.push_str(&text(lease));
     }
     out.push(']');
-    match verb {
-        Verb::Ack => {}
-        Verb::Nack { reason, delay_ms } => {
+    match kind {
+        SettleKind::Ack => {}
+        SettleKind::Nack { reason, delay_ms } => {
             if let Some(reason) = reason {
                 out.push_str(",\"reason\":");
                 out.push_str(&text(reason));
@@ -126,7 +126,7 @@ pub(crate) fn settle<'l>(
                 out.push_str(itoa::Buffer::new().format(*ms));
             }
         }
-        Verb::Extend { ms } => {
+        SettleKind::Extend { ms } => {
             out.push_str(",\"extend_ms\":");
             out.push_str(itoa::Buffer::new().format(*ms));
         }
@@ -164,12 +164,12 @@ mod tests {
     fn frames_of_groups_are_what_the_hub_takes() {
         let feed = Feed::for_tests("t", "g\\");
         assert!(parse_object::<SubscribeFrame<'_>>(subscribe(1, &feed).as_bytes()).is_ok());
-        let nack = Verb::Nack { reason: Some("no \"x\"".into()), delay_ms: Some(5) };
+        let nack = SettleKind::Nack { reason: Some("no \"x\"".into()), delay_ms: Some(5) };
         let written = settle(2, &feed, &nack, ["l1", "l2"].into_iter());
         let frame: SettleFrame<'_> = parse_object(written.as_bytes()).unwrap();
         assert_eq!((frame.leases.unwrap().len(), frame.delay_ms), (2, Some(5)));
         assert_eq!((frame.reason.as_deref(), &*frame.group), (Some("no \"x\""), "g\\"));
-        let extend = settle(3, &feed, &Verb::Extend { ms: 9 }, ["l"].into_iter());
+        let extend = settle(3, &feed, &SettleKind::Extend { ms: 9 }, ["l"].into_iter());
         let frame: SettleFrame<'_> = parse_object(extend.as_bytes()).unwrap();
         assert_eq!(frame.extend_ms, Some(9));
     }

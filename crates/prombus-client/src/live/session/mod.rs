@@ -24,7 +24,7 @@ mod tests;
 use super::command::{Command, Committing, Done, WindowSlot};
 use super::failure::Failure;
 use super::feed::{Feed, FeedEnd};
-use super::settle::{Settle, Verb};
+use super::settle::{Settle, SettleKind};
 use crate::HubError;
 use feeding::ActiveSubscription;
 use retry::Delayed;
@@ -81,7 +81,7 @@ pub(crate) struct BadFrame(pub String);
 
 /// The settings of a session.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Rules {
+pub(crate) struct SessionOptions {
     /// Whether a reconnect may bring a new token: then a refused token is a reason to reconnect.
     pub renews_token: bool,
     /// How long temporarily refused requests are retried; forever if absent.
@@ -110,7 +110,7 @@ pub(crate) struct Session {
     made: u64,
     /// Feeds that have acks to send.
     settling: Vec<u64>,
-    rules: Rules,
+    options: SessionOptions,
     /// Places in windows that are free again. They are given back together: whoever waits for one is then woken once
     /// for many.
     freed: Vec<WindowSlot>,
@@ -124,7 +124,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session before its first connection.
-    pub fn new(rules: Rules) -> Self {
+    pub fn new(options: SessionOptions) -> Self {
         Self {
             outbox: VecDeque::new(),
             connected: false,
@@ -138,7 +138,7 @@ impl Session {
             names: HashMap::new(),
             made: 0,
             settling: Vec::new(),
-            rules,
+            options,
             freed: Vec::new(),
             batch_bytes: MAX_BATCH_BYTES,
             closing: false,
@@ -292,7 +292,7 @@ impl Session {
             Request::Settle { feed, settles } => {
                 let (Some(fed), Some(first)) = (self.feeds.get(feed), settles.first()) else { return 0 };
                 let leases = settles.iter().map(|settle| settle.token.text());
-                frames::settle(number, &fed.feed, &first.verb, leases).len()
+                frames::settle(number, &fed.feed, &first.kind, leases).len()
             }
             Request::Unsubscribe { .. } | Request::Simple(_) | Request::Probe { .. } => 0,
         }
@@ -384,7 +384,7 @@ impl Session {
         let corr = take("corr");
         let code = take("code").unwrap_or_else(|| ErrorCode::Internal.as_str().to_owned());
         let message = take("msg").unwrap_or_default();
-        if self.rules.renews_token && code == ErrorCode::Unauthorized.as_str() {
+        if self.options.renews_token && code == ErrorCode::Unauthorized.as_str() {
             // The request stays, and is made again with the next token.
             return Err(BadFrame(format!("the token is no longer valid: {message}")));
         }
@@ -426,5 +426,5 @@ impl Drop for Session {
 
 /// An ack that is said without anybody waiting for it.
 fn silent_ack(token: String, event: String, made: u64) -> Settle {
-    Settle { verb: Verb::Ack, token: token.into(), made, event, kept: None, done: None }
+    Settle { kind: SettleKind::Ack, token: token.into(), made, event, kept: None, done: None }
 }

@@ -317,7 +317,7 @@ impl Session {
     /// Sends it again after a pause, unless that has gone on for too long. Its events have ids, so nothing is doubled
     /// where the hub does not know the outcome of the first time.
     fn publish_later(&mut self, mut publish: Publish, error: HubError, now: Instant) {
-        let limit = self.rules.give_up_after;
+        let limit = self.options.give_up_after;
         if let Some(stream) = self.stream_of(&publish) {
             let entries = std::mem::take(&mut publish.entries);
             let count = entries.len();

@@ -4,7 +4,7 @@ use super::{Request, Session, frames};
 use crate::HubError;
 use crate::live::command::Done;
 use crate::live::failure::Failure;
-use crate::live::settle::{Settle, Settled, Verb};
+use crate::live::settle::{Settle, SettleKind, Settled};
 use tokio::time::Instant;
 
 /// The most acks of one frame.
@@ -19,7 +19,7 @@ impl Session {
         if settle.made != fed.made || !self.connected || !fed.is_active() {
             return self.settles_lost(number, vec![settle], now);
         }
-        if settle.verb == Verb::Ack {
+        if settle.kind == SettleKind::Ack {
             fed.acks.push(settle);
             self.settling.push(number);
         } else {
@@ -66,10 +66,10 @@ impl Session {
     /// Sends settles of one kind in a frame.
     pub(super) fn send_settles(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
         let (Some(fed), Some(first)) = (self.feeds.get(&number), settles.first()) else { return };
-        let (feed, verb) = (fed.feed.clone(), first.verb.clone());
+        let (feed, kind) = (fed.feed.clone(), first.kind.clone());
         let corr = self.requests.next();
         let leases = settles.iter().map(|settle| settle.token.text());
-        let frame = frames::settle(corr, &feed, &verb, leases);
+        let frame = frames::settle(corr, &feed, &kind, leases);
         self.ask(Request::Settle { feed: number, settles }, now, |_| frame);
     }
 
@@ -115,7 +115,7 @@ impl Session {
     pub(super) fn settles_lost(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
         self.settled(number, settles.len());
         for mut settle in settles {
-            if settle.verb == Verb::Ack
+            if settle.kind == SettleKind::Ack
                 && !settle.token.is_bound()
                 && let Some(fed) = self.feeds.get_mut(&number)
             {
@@ -149,7 +149,7 @@ impl Session {
             && error.is_lease_expired()
         {
             // The group was moved, say. Whoever got such a delivery would work for nothing, beside whoever has it now.
-            let is_extension = |settle: &&Settle| matches!(settle.verb, Verb::Extend { .. });
+            let is_extension = |settle: &&Settle| matches!(settle.kind, SettleKind::Extend { .. });
             settles.iter().filter(is_extension).for_each(|settle| fed.feed.forget(&settle.token));
         }
         let failure = Failure::from(error);

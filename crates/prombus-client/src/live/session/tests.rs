@@ -29,7 +29,7 @@ type Answer<T> = Receiver<Result<T, Failure>>;
 impl Hand {
     fn connected() -> Self {
         let now = Instant::now();
-        let mut session = Session::new(Rules::default());
+        let mut session = Session::new(SessionOptions::default());
         session.connected(now);
         Self { session, now }
     }
@@ -108,12 +108,12 @@ impl Hand {
         );
     }
 
-    fn settle(&mut self, feed: &Feed, verb: Verb) -> Answer<Settled> {
+    fn settle(&mut self, feed: &Feed, kind: SettleKind) -> Answer<Settled> {
         let delivery = feed.try_next().unwrap().unwrap();
         let (done, answer) = oneshot::channel();
         let (token, made) = (delivery.lease.token, delivery.lease.made);
         let event = delivery.event.id.clone();
-        let settle = Settle { verb, token, made, event, kept: None, done: Some(done) };
+        let settle = Settle { kind, token, made, event, kept: None, done: Some(done) };
         self.session.command(Command::Settle { feed: feed.number, settle }, self.now);
         answer
     }
@@ -160,9 +160,9 @@ fn acks_that_have_gathered_share_a_frame() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     ["a", "b", "c"].into_iter().for_each(|id| hand.deliver(id, id));
-    let mut a = hand.settle(&feed, Verb::Ack);
-    let mut b = hand.settle(&feed, Verb::Ack);
-    let mut c = hand.settle(&feed, Verb::Nack { reason: Some("r".into()), delay_ms: None });
+    let mut a = hand.settle(&feed, SettleKind::Ack);
+    let mut b = hand.settle(&feed, SettleKind::Ack);
+    let mut c = hand.settle(&feed, SettleKind::Nack { reason: Some("r".into()), delay_ms: None });
     let frames = hand.sent();
     assert_eq!((&frames[0]["op"], &frames[0]["leases"]), (&json!("ACK"), &json!(["a", "b"])));
     assert_eq!((&frames[1]["op"], &frames[1]["leases"]), (&json!("NACK"), &json!(["c"])));
@@ -178,7 +178,7 @@ fn no_frame_extends_more_than_a_hub_takes() {
     hand.deliver("a", "a");
     let Lease { token, made, .. } = feed.try_next().unwrap().unwrap().lease;
     let extension = || Settle {
-        verb: Verb::Extend { ms: 1 },
+        kind: SettleKind::Extend { ms: 1 },
         token: token.clone(),
         made,
         event: "a".into(),
@@ -218,7 +218,7 @@ fn a_refused_frame_of_acks_is_said_one_by_one() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     ["a", "b"].into_iter().for_each(|id| hand.deliver(id, id));
-    let (mut a, mut b) = (hand.settle(&feed, Verb::Ack), hand.settle(&feed, Verb::Ack));
+    let (mut a, mut b) = (hand.settle(&feed, SettleKind::Ack), hand.settle(&feed, SettleKind::Ack));
     let frames = hand.sent();
     hand.err(&frames[0], "lease_expired");
     let frames = hand.sent();
@@ -233,7 +233,7 @@ fn an_ack_that_was_not_answered_is_said_again_when_its_event_comes_again() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     ["a", "b"].into_iter().for_each(|id| hand.deliver(id, id));
-    let mut sent = hand.settle(&feed, Verb::Ack);
+    let mut sent = hand.settle(&feed, SettleKind::Ack);
     assert_eq!(hand.sent().len(), 1);
     let held = feed.try_next().unwrap().unwrap();
     hand.break_line();
@@ -311,7 +311,7 @@ fn a_drain_waits_for_what_is_not_answered() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    let _ack = hand.settle(&feed, Verb::Ack);
+    let _ack = hand.settle(&feed, SettleKind::Ack);
     let (done, mut drained) = oneshot::channel();
     hand.session.command(Command::Drain { feed: feed.number, done }, hand.now);
     let frames = hand.sent();
@@ -500,7 +500,7 @@ fn closing_unsubscribes_after_the_acks() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     ["a", "b"].into_iter().for_each(|id| hand.deliver(id, id));
-    let mut ack = hand.settle(&feed, Verb::Ack);
+    let mut ack = hand.settle(&feed, SettleKind::Ack);
     hand.session.close(hand.now);
     let frames = hand.sent();
     assert_eq!(frames.iter().map(|frame| &frame["op"]).collect::<Vec<_>>(), ["ACK", "UNSUBSCRIBE"]);
@@ -533,7 +533,7 @@ fn a_user_who_left_unnoticed_makes_room_and_its_acks_go_out() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    let mut ack = hand.settle(&feed, Verb::Ack);
+    let mut ack = hand.settle(&feed, SettleKind::Ack);
     feed.gone.store(true, Ordering::SeqCst);
     let second = Arc::new(Feed::new(NewFeed {
         number: 2,
@@ -561,7 +561,7 @@ fn a_token_that_is_no_longer_good_is_a_reason_for_a_new_line() {
     let frames = hand.sent();
     hand.err(&frames[0], "unauthorized");
     assert!(matches!(refused.try_recv().unwrap(), Err(Failure::Hub(error)) if error.status == 401));
-    hand.session.rules.renews_token = true;
+    hand.session.options.renews_token = true;
     let mut kept = hand.publish(2);
     let frames = hand.sent();
     let refusal = json!({"op": "ERR", "corr": frames[0]["corr"], "code": "unauthorized", "msg": "expired"});

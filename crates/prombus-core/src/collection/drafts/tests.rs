@@ -34,7 +34,7 @@ impl Plain {
         let (mut drafts, mut bytes) = (Drafts::default(), ResultBytes::new(usize::MAX));
         for _round in 0..2 {
             for index in 0..commit.documents.len() {
-                let base = Base { before: self, state: &self.state, bytes: &mut bytes };
+                let base = Base { prior: self, state: &self.state, bytes: &mut bytes };
                 drafts.take(base, Written { commit: &commit, index, receipt: &receipt })?;
             }
             drafts.begin_writing();
@@ -44,7 +44,7 @@ impl Plain {
     }
 }
 
-impl Before for Plain {
+impl PriorDocuments for Plain {
     type Row = ();
 
     fn look_up(&self, _: &CollectionState, key: &str) -> Result<Slot<()>, ReadError> {

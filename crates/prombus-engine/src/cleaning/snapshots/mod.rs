@@ -12,8 +12,8 @@
 //! - Nothing is published that was given up: what is read and the commit that publishes it are one turn at the topic, and
 //!   the commit moves the cleaner's position in each partition that was read, so that it is refused where another hub has
 //!   given something up since.
-//! - One topic has the snapshot topic for itself: each commit moves a mark in it ([`series::Mark`]) that says whose it
-//!   is, and that it was not deleted and made again.
+//! - One topic has the snapshot topic for itself: each commit moves a cursor in it ([`series::SnapshotOwner`]) that says
+//!   whose it is, and that it was not deleted and made again.
 //!
 //! A topic that was made again, or whose snapshot topic was, begins anew: what is left of the earlier records is trimmed.
 
@@ -32,7 +32,7 @@ use prombus_core::{
     ConfigChange, EventLog, EventLogExt, Kept, NewTopics, Offset, Partition, ReadError, TopicConfig,
     TopicName, TopicState, check_snapshot,
 };
-use series::{Mark, Series};
+use series::{Series, SnapshotOwner};
 use std::sync::Arc;
 
 /// How far the snapshots of a topic have come.
@@ -92,7 +92,7 @@ pub(crate) async fn holders_of(
 ) -> Result<Vec<TopicState>, ReadError> {
     let mut holders = Vec::new();
     for topic in log.topics().await? {
-        if Mark::load(log, &topic).await?.0.is_some_and(|mark| mark.topic == source.name) {
+        if SnapshotOwner::load(log, &topic).await?.0.is_some_and(|owner| owner.topic == source.name) {
             holders.push(topic);
         }
     }
@@ -125,10 +125,10 @@ async fn check_target(
     target: &TopicState,
 ) -> Result<Result<(), String>, ReadError> {
     let name = &target.name;
-    match Mark::load(log, target).await?.0 {
-        Some(mark) if mark.topic == *source => return Ok(Ok(())),
-        Some(mark) if !is_empty(log, target).await? => {
-            let whose = mark.topic;
+    match SnapshotOwner::load(log, target).await?.0 {
+        Some(owner) if owner.topic == *source => return Ok(Ok(())),
+        Some(owner) if !is_empty(log, target).await? => {
+            let whose = owner.topic;
             return Ok(Err(format!(
                 "topic {name} holds snapshots of topic {whose}; delete it first, or name another topic for these snapshots"
             )));

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// Whose cursor says how far the records of a topic have come.
 const COMPACTOR: &str = "snapshots";
-/// Whose cursor marks a snapshot topic.
-const MARK: &str = "snapshots-of";
+/// Whose cursor says whose a snapshot topic is.
+const OWNER: &str = "snapshots-of";
 
 /// The records of one topic in another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -65,13 +65,13 @@ impl Series {
 
 /// Whose records a snapshot topic holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct SnapshotOwner {
     /// The name of the topic.
     pub topic: TopicName,
     number: u32,
 }
 
-impl Mark {
+impl SnapshotOwner {
     fn of(source: &TopicState) -> Self {
         Self { topic: source.name.clone(), number: source.number.0 }
     }
@@ -81,7 +81,7 @@ impl Mark {
         log: &dyn EventLog,
         target: &TopicState,
     ) -> Result<(Option<Self>, Option<Cursor>), ReadError> {
-        load(log, target, MARK).await
+        load(log, target, OWNER).await
     }
 }
 
@@ -107,8 +107,8 @@ pub(super) struct StoredSeries {
     pub now: Series,
     /// Whether it is stored already, rather than begun anew.
     pub goes_on: bool,
-    mark: Mark,
-    /// Of the cursors: how far it has come, and the mark.
+    owner: SnapshotOwner,
+    /// Of the cursors: how far it has come, and whose the snapshot topic is.
     versions: (u64, u64),
     pub epoch: Epoch,
 }
@@ -121,19 +121,20 @@ impl StoredSeries {
         now_ms: u64,
     ) -> Result<Self, ReadError> {
         let (series, cursor) = Series::load(log, source).await?;
-        let (mark, marked) = Mark::load(log, target).await?;
+        let (owner, owner_cursor) = SnapshotOwner::load(log, target).await?;
         let last_began = series.as_ref().map_or(0, |series| series.since);
-        let goes_on = series.filter(|series| series.is_of(source, target) && mark == Some(Mark::of(source)));
+        let goes_on =
+            series.filter(|series| series.is_of(source, target) && owner == Some(SnapshotOwner::of(source)));
         let of = |cursor: &Option<Cursor>| {
             cursor.as_ref().map_or((0, Epoch(0)), |cursor| (cursor.version, cursor.epoch))
         };
-        let (cursor, marked) = (of(&cursor), of(&marked));
+        let (cursor, owner_cursor) = (of(&cursor), of(&owner_cursor));
         Ok(Self {
             goes_on: goes_on.is_some(),
             now: goes_on.unwrap_or_else(|| Series::new(source, target, now_ms.max(last_began + 1))),
-            mark: Mark::of(source),
-            versions: (cursor.0, marked.0),
-            epoch: cursor.1.max(marked.1),
+            owner: SnapshotOwner::of(source),
+            versions: (cursor.0, owner_cursor.0),
+            epoch: cursor.1.max(owner_cursor.1),
         })
     }
 
@@ -148,7 +149,7 @@ impl StoredSeries {
         };
         [
             step(source, COMPACTOR, (self.versions.0, text(&self.now))),
-            step(target, MARK, (self.versions.1, text(&self.mark))),
+            step(target, OWNER, (self.versions.1, text(&self.owner))),
         ]
     }
 

@@ -1,7 +1,7 @@
 //! Which of the new events of a topic are the latest of their keys.
 
+use super::super::latest_by_key::LatestByKey;
 use super::super::pages::Pages;
-use super::super::remembered::Remembered;
 use super::super::{CleanError, Pass};
 use prombus_core::{Event, Offset, Partition};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ struct Latest {
 pub(super) struct Survey {
     /// What was surveyed.
     pub ranges: Vec<PartitionRange>,
-    latest: Remembered<Latest>,
+    latest: LatestByKey<Latest>,
 }
 
 impl Survey {

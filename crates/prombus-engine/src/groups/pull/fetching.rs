@@ -2,8 +2,8 @@
 
 use super::super::GroupError;
 use super::super::group::Group;
-use super::super::partition_queue::Want;
-use super::super::state::{GroupFilter, PartitionWant, Take};
+use super::super::partition_queue::ReadNeed;
+use super::super::state::{GroupFilter, PartitionNeed, Take};
 use super::{MAX_BATCH_BYTES, ReadAheadGuard};
 use crate::filter;
 use crate::schemas::raise::Raiser;
@@ -36,14 +36,16 @@ impl Group {
         }
         // One at a time, or several would read the same.
         let _fetching = self.fetching.lock().await;
-        let wants = self.locked().wants(&take.member, cold);
+        let needs = self.locked().read_needs(&take.member, cold);
         let cost = self.cost();
         let (mut found, mut left, mut bytes_left) = (false, take.max, MAX_BATCH_BYTES);
-        for PartitionWant { partition, generation, want } in wants {
-            let read = match want {
-                Want::Page(from) => self.fetch_page(partition, generation, from, take.max).await?,
+        for PartitionNeed { partition, generation, need } in needs {
+            let read = match need {
+                ReadNeed::Page(from) => self.fetch_page(partition, generation, from, take.max).await?,
                 // Boxed, because it is large and rare, and thousands of pulls may wait.
-                Want::Bodies(offsets) => Box::pin(self.fetch_bodies(partition, generation, offsets)).await?,
+                ReadNeed::Bodies(offsets) => {
+                    Box::pin(self.fetch_bodies(partition, generation, offsets)).await?
+                }
             };
             found |= read.is_some();
             noted.untold |= read.is_some();
@@ -99,7 +101,7 @@ impl Group {
         };
         state.note_passed(partition);
         drop(state);
-        self.ensure_keeper();
+        self.wake_keeper();
         Ok(found.then_some(fetched))
     }
 
@@ -141,7 +143,7 @@ impl Group {
                 }
             }
         }
-        self.ensure_keeper();
+        self.wake_keeper();
         Ok(Some(fetched))
     }
 

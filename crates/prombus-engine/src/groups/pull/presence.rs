@@ -57,7 +57,7 @@ impl Drop for Present {
                 state.trim();
             }
         }
-        self.group.ensure_keeper();
+        self.group.wake_keeper();
     }
 }
 
@@ -74,7 +74,7 @@ impl Group {
 
     fn enter_as(self: &Arc<Self>, member: Arc<str>, presence: Presence) -> Result<Present, GroupError> {
         let joined = self.locked().join(&member, Instant::now());
-        self.ensure_keeper();
+        self.wake_keeper();
         joined.map(|()| Present { group: self.clone(), member, presence })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::refusals::{Handled, UndoableSettle};
 use super::{Due, FinalFailure, State};
-use crate::groups::partition_queue::{Hold, Now, PartitionQueue};
+use crate::groups::partition_queue::{KeyHold, PartitionQueue, Times};
 use crate::groups::progress::Changes;
 use crate::groups::stored;
 use prombus_core::CursorMove;
@@ -150,7 +150,7 @@ impl State {
     }
 
     /// The commit of a batch is durable. Gives how many changes are.
-    pub fn committed(&mut self, batch: Batch, now: Now) -> u64 {
+    pub fn committed(&mut self, batch: Batch, now: Times) -> u64 {
         self.durable = self.durable.max(batch.version);
         self.decided = self.decided.max(batch.version);
         self.stirred = true;
@@ -164,12 +164,12 @@ impl State {
             let Some(queue) = self.queue_of(partition, generation) else { continue };
             match kind {
                 Kind::Done(key) => queue.release(key),
-                Kind::Reopened if queue.is_past(offset) => queue.again(offset, Hold::Nothing),
+                Kind::Reopened if queue.is_past(offset) => queue.requeue(offset, KeyHold::Nothing),
                 // It is met on the way.
                 Kind::Reopened => {}
                 // There is nothing to wait for where it is gone meanwhile.
                 Kind::Retry(key, pause) if pause.is_zero() || offset < queue.first => {
-                    queue.again(offset, Hold::Key(key));
+                    queue.requeue(offset, KeyHold::Key(key));
                 }
                 Kind::Retry(key, pause) => {
                     queue.wait_for_retry(offset, key);

@@ -24,7 +24,7 @@ use super::lease::{Lease, LeaseToken, Leases, Verb};
 use super::members::Members;
 use super::metrics::{GroupMetrics, Tally};
 use super::options::{GroupOptions, Mode};
-use super::partition_queue::{Hold, Now, PartitionQueue, Pause, Rules, Want};
+use super::partition_queue::{KeyHold, PartitionQueue, Pause, QueueOptions, ReadNeed, Times};
 use super::progress::Progress;
 use super::pull::MAX_BATCH_BYTES;
 use crate::filter::{BadFilter, Filter};
@@ -151,13 +151,13 @@ struct Due {
 
 /// What a partition waits to have read.
 #[derive(Debug)]
-pub struct PartitionWant {
+pub struct PartitionNeed {
     /// Which partition.
     pub partition: usize,
     /// The generation that it is of.
     pub generation: u64,
     /// What.
-    pub want: Want,
+    pub need: ReadNeed,
 }
 
 /// What is delivered. A filter that an earlier build took may not compile any more: then nothing is delivered, and
@@ -250,8 +250,8 @@ impl State {
     }
 
     /// What queues go by.
-    pub fn rules(&self) -> Rules {
-        Rules { ordering: self.options.ordering, window: self.options.ack_window }
+    pub fn queue_options(&self) -> QueueOptions {
+        QueueOptions { ordering: self.options.ordering, window: self.options.ack_window }
     }
 
     /// Counts the changes that were made.
@@ -336,9 +336,9 @@ impl State {
     }
 
     /// Delivers what there is for a member.
-    pub fn take(&mut self, take: &Take, now: Now) -> Vec<Delivery> {
+    pub fn take(&mut self, take: &Take, now: Times) -> Vec<Delivery> {
         self.tick(now);
-        let rules = self.rules();
+        let options = self.queue_options();
         let max = take.max.min(self.room(take));
         let first = self.leases.next_number();
         let deadline = now.instant + self.options.ack_timeout();
@@ -359,7 +359,7 @@ impl State {
             let queue = &mut self.queues[partition];
             while deliveries.len() < max
                 && bytes < MAX_BATCH_BYTES
-                && let Some(ready) = queue.pop(rules, now, &mut pauses)
+                && let Some(ready) = queue.pop(options, now, &mut pauses)
             {
                 let offset = ready.event.offset.0;
                 let record = queue.progress.record(offset).unwrap_or_default();
@@ -428,9 +428,9 @@ impl State {
     }
 
     /// What has to be read before a member can get more; only what is due again where `cold` is set.
-    pub fn wants(&mut self, member: &str, cold: bool) -> Vec<PartitionWant> {
-        let rules = self.rules();
-        let mut wants = Vec::new();
+    pub fn read_needs(&mut self, member: &str, cold: bool) -> Vec<PartitionNeed> {
+        let options = self.queue_options();
+        let mut needs = Vec::new();
         for n in 0..self.queues.len() {
             // In the order in which they will be served.
             let partition = (self.turn + 1 + n) % self.queues.len();
@@ -438,13 +438,13 @@ impl State {
                 continue;
             }
             let generation = self.queues[partition].generation;
-            wants.extend(self.queues[partition].want(rules).map(|want| PartitionWant {
+            needs.extend(self.queues[partition].read_need(options).map(|need| PartitionNeed {
                 partition,
                 generation,
-                want,
+                need,
             }));
         }
-        wants
+        needs
     }
 
     /// The queue, if it is still the one that something was read for.
@@ -462,7 +462,7 @@ impl State {
     }
 
     /// Does what a consumer says. `false`: the lease has expired or was superseded.
-    pub fn settle(&mut self, settle: Settle, now: Now) -> bool {
+    pub fn settle(&mut self, settle: Settle, now: Times) -> bool {
         match settle {
             Settle::Ack(token) => {
                 let Some(lease) = self.leases.settle(token, Verb::Ack) else {
@@ -542,7 +542,7 @@ impl State {
         self.version += 1;
     }
 
-    fn failed(&mut self, failure: Failure, now: Now) {
+    fn failed(&mut self, failure: Failure, now: Times) {
         let (partition, offset, key) = (failure.lease.partition, failure.lease.offset, failure.lease.key);
         let mut record = self.queues[partition].progress.record(offset).unwrap_or_default();
         record.attempts += 1;
@@ -585,7 +585,7 @@ impl State {
     }
 
     /// Takes deliveries back that their holder cannot settle any more.
-    pub fn give_back(&mut self, tokens: &[LeaseToken], why: GivenBack, now: Now) {
+    pub fn give_back(&mut self, tokens: &[LeaseToken], why: GivenBack, now: Times) {
         let mut open: Vec<LeaseToken> =
             tokens.iter().copied().filter(|token| self.leases.get_mut(*token).is_some()).collect();
         open.sort_unstable_by_key(|token| token.number);
@@ -599,7 +599,7 @@ impl State {
             } else {
                 let queue = &mut self.queues[lease.partition];
                 queue.note_returned(lease.offset);
-                queue.again(lease.offset, Hold::Key(lease.key));
+                queue.requeue(lease.offset, KeyHold::Key(lease.key));
                 self.stirred = true;
             }
         }
@@ -616,7 +616,7 @@ impl State {
     }
 
     /// Does what is due: leases end, pauses are over, silent members are dropped.
-    pub fn tick(&mut self, now: Now) {
+    pub fn tick(&mut self, now: Times) {
         if self.leases.next_ending().is_some_and(|ending| ending <= now.instant) {
             for lease in self.leases.ended(now.instant) {
                 self.closed(&lease);

@@ -3,7 +3,7 @@
 
 use super::{PartitionMove, State};
 use crate::groups::lease::{Lease, LeaseToken};
-use crate::groups::partition_queue::Now;
+use crate::groups::partition_queue::Times;
 use hashbrown::HashSet;
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ impl State {
     }
 
     /// The commit has happened.
-    pub fn redeem(&mut self, pledge: Pledge, now: Now) {
+    pub fn redeem(&mut self, pledge: Pledge, now: Times) {
         for step in &pledge.moves {
             let queue = &mut self.queues[step.partition];
             queue.moved(step);

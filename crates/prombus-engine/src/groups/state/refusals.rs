@@ -6,7 +6,7 @@ use super::{FinalFailure, Settle, State};
 use crate::groups::chunk::Record;
 use crate::groups::durable::Span;
 use crate::groups::lease::{Lease, LeaseToken, Verb};
-use crate::groups::partition_queue::{Hold, Now};
+use crate::groups::partition_queue::{KeyHold, Times};
 use crate::retry::pause;
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) struct Handled {
 }
 
 impl Handled {
-    pub(super) fn new(verb: Verb, lease: &Lease, now: Now) -> Self {
+    pub(super) fn new(verb: Verb, lease: &Lease, now: Times) -> Self {
         Self { verb, took: now.instant - lease.given }
     }
 }
@@ -98,7 +98,7 @@ impl State {
     }
 
     /// Does what a consumer says, and tells what that hangs on.
-    pub fn hear(&mut self, settle: Settle, now: Now) -> SettleEffect {
+    pub fn hear(&mut self, settle: Settle, now: Times) -> SettleEffect {
         let (before, extends) = (self.version, matches!(settle, Settle::Extend { .. }));
         match self.settle(settle, now) {
             false => SettleEffect::Expired,
@@ -110,7 +110,7 @@ impl State {
 
     /// The dead letters of a batch could not be written for want of room: what is left of it does without them. Gives
     /// the changes that are refused.
-    pub fn exhume(&mut self, batch: &mut Batch, dead: &[FinalFailure], now: Now) -> Vec<u64> {
+    pub fn exhume(&mut self, batch: &mut Batch, dead: &[FinalFailure], now: Times) -> Vec<u64> {
         let is_dead = |o: &Outcome| dead.iter().any(|d| (d.partition, d.offset) == (o.partition, o.offset));
         batch.outcomes.retain(|outcome| !is_dead(outcome));
         let mut refused = Vec::new();
@@ -132,7 +132,7 @@ impl State {
     }
 
     /// There was no room for a batch. Gives the changes that are refused, and how many nobody has to wait for any more.
-    pub fn refused(&mut self, mut batch: Batch, now: Now) -> (Vec<u64>, u64) {
+    pub fn refused(&mut self, mut batch: Batch, now: Times) -> (Vec<u64>, u64) {
         self.decided = self.decided.max(batch.version);
         for step in &batch.moves {
             let queue = &mut self.queues[step.partition];
@@ -182,7 +182,7 @@ impl State {
     }
 
     /// An event has failed for the last time without anybody saying so: it waits for its letter.
-    fn unbury(&mut self, dying: FinalFailure, now: Now) {
+    fn unbury(&mut self, dying: FinalFailure, now: Times) {
         let FinalFailure { partition, offset, generation, resets, before, .. } = dying;
         if self.undo(Undo { partition, offset, generation, resets, before }) {
             self.unburied.push(dying);
@@ -202,7 +202,7 @@ impl State {
         // A queue that has started again took it for settled.
         if !same && queue.is_past(undo.offset) {
             queue.note_returned(undo.offset);
-            queue.again(undo.offset, Hold::Nothing);
+            queue.requeue(undo.offset, KeyHold::Nothing);
             self.stirred = true;
         }
         same

@@ -7,7 +7,7 @@ use super::{Settle, State};
 use crate::groups::lease::{Lease, LeaseToken, Leases, Session};
 use crate::groups::metrics::GroupMetrics;
 use crate::groups::options::{GroupOptions, Mode};
-use crate::groups::partition_queue::{Now, PartitionQueue};
+use crate::groups::partition_queue::{PartitionQueue, Times};
 use crate::groups::progress::Progress;
 use prombus_core::{Epoch, TopicNumber};
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use tokio::time::Instant;
 
 const MANY: u64 = 60_000;
 
-fn state(options: GroupOptions) -> (State, Now) {
+fn state(options: GroupOptions) -> (State, Times) {
     let session = Session { topic: TopicNumber(1), epoch: Epoch(1), seat: 0 };
     let mut queue = PartitionQueue::new(Progress::default(), 0, session.epoch);
     queue.owners = (options.mode == Mode::Partitioned).then_some(0);
     let leases = Leases::new(session, 0);
     let state = State::new((Arc::new(options), Ok(None)), vec![queue], leases, GroupMetrics::default());
-    (state, Now { instant: Instant::now(), wall_ms: 1_000 })
+    (state, Times { instant: Instant::now(), wall_ms: 1_000 })
 }
 
 /// Delivers the first events of the only partition.
-fn deliver(state: &mut State, member: &Arc<str>, now: Now) -> Vec<LeaseToken> {
+fn deliver(state: &mut State, member: &Arc<str>, now: Times) -> Vec<LeaseToken> {
     let (first, deadline) = (state.leases.next_number(), now.instant + state.options.ack_timeout());
     let lease = |offset| {
         let (member, given) = (member.clone(), now.instant);
@@ -38,7 +38,7 @@ fn deliver(state: &mut State, member: &Arc<str>, now: Now) -> Vec<LeaseToken> {
     tokens
 }
 
-fn commit(state: &mut State, now: Now) {
+fn commit(state: &mut State, now: Times) {
     let (batch, _) = state.begin(Vec::new());
     state.committed(batch, now);
 }
@@ -52,7 +52,7 @@ fn many_nacks_with_one_delay_are_due_together() {
     }
     commit(&mut state, now);
     assert_eq!((state.next_tick(), state.has_cold()), (Some(now.instant + delay), false));
-    state.tick(Now { instant: now.instant + delay, ..now });
+    state.tick(Times { instant: now.instant + delay, ..now });
     assert!(state.has_cold() && state.queues[0].held_back() == 0);
 }
 
@@ -64,7 +64,7 @@ fn many_leases_may_end_at_one_moment() {
             let by = Some(Duration::from_secs(1));
             assert!(state.settle(Settle::Extend { lease, by }, now));
         }
-        state.tick(Now { instant: now.instant + Duration::from_secs(1), ..now });
+        state.tick(Times { instant: now.instant + Duration::from_secs(1), ..now });
         assert_eq!((state.leases.iter().count(), state.queues[0].in_flight), (0, 0), "attempt {attempt}");
         commit(&mut state, now);
     }

@@ -104,9 +104,9 @@ impl Actor {
         work.live.failures.last = Some(format!("the rebuild was given up: {reason}"));
         // Before anyone is told that it is over.
         {
-            let mut now = self.shared.now.lock();
-            now.last_error.clone_from(&work.live.failures.last);
-            now.rebuild_error = Some(reason);
+            let mut status = self.cell.status.lock();
+            status.last_error.clone_from(&work.live.failures.last);
+            status.rebuild_error = Some(reason);
         }
         if let Some(runner) = &mut work.rebuild {
             // Whatever comes of it: only then nothing is under way.

@@ -1,6 +1,6 @@
 //! A projection that runs, as those who talk to it have it.
 
-use crate::projections::actor::{Command, Setup, Shared};
+use crate::projections::actor::{Command, ProjectionCell, Setup};
 use crate::projections::stored::Record;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 /// A projection that runs.
 pub(super) struct Handle {
     pub commands: mpsc::Sender<Command>,
-    pub shared: Arc<Shared>,
+    pub cell: Arc<ProjectionCell>,
     pub record: watch::Receiver<Record>,
     /// What it is, apart from the record.
     pub setup: Setup,

@@ -20,8 +20,8 @@ impl Projections {
         for name in self.names() {
             let known = self.running.lock().get(&name).map(|handle| {
                 let topic = handle.record.borrow().definition.topic.clone();
-                let errors = handle.shared.now.lock().errors;
-                (topic, errors, handle.shared.positions.borrow().clone())
+                let errors = handle.cell.status.lock().errors;
+                (topic, errors, handle.cell.positions.borrow().clone())
             });
             // It may have been deleted meanwhile.
             let Some((topic, errors, positions)) = known else { continue };
@@ -37,24 +37,24 @@ impl Projections {
     }
 
     pub(super) async fn status(&self, name: &str) -> Result<ProjectionStatus, ProjectionError> {
-        let (record, now, positions, collections) = {
+        let (record, status, positions, collections) = {
             let running = self.running.lock();
             let handle = running.get(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
             // Before how it is doing: why a rebuild was given up is noted before it is stored that it was.
             let record = handle.record.borrow().clone();
-            let mut now = handle.shared.now.lock().clone();
+            let mut status = handle.cell.status.lock().clone();
             if handle.task.is_finished() {
-                now.state = ProjectionState::Stopped("it has ended; the log says why".into());
+                status.state = ProjectionState::Stopped("it has ended; the log says why".into());
             }
-            let positions = handle.shared.positions.borrow().clone();
+            let positions = handle.cell.positions.borrow().clone();
             let collections = handle.setup.collections.iter().map(|(name, _)| name.to_string());
-            (record, now, positions, collections.collect())
+            (record, status, positions, collections.collect())
         };
         let partitions = self.partitions(&record.definition.topic, name, false, &positions).await?;
         let rebuild = match record.rebuilding {
             false => None,
             true => {
-                let (positions, failed) = now.rebuild.unwrap_or_default();
+                let (positions, failed) = status.rebuild.unwrap_or_default();
                 let behind = self.partitions(&record.definition.topic, name, true, &positions).await?;
                 Some(RebuildStatus { lag: lag_of(&behind), failed })
             }
@@ -62,15 +62,15 @@ impl Projections {
         Ok(ProjectionStatus {
             name: name.to_owned(),
             collections,
-            state: now.state,
+            state: status.state,
             stale: record.is_stale(),
             definition: record.definition,
             lag: lag_of(&partitions),
             partitions,
-            errors: now.errors,
-            last_error: now.last_error,
+            errors: status.errors,
+            last_error: status.last_error,
             rebuild,
-            rebuild_error: now.rebuild_error,
+            rebuild_error: status.rebuild_error,
         })
     }
 

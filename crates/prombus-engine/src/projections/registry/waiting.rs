@@ -35,7 +35,7 @@ impl Projections {
             let running = self.running.lock();
             let owner = running.values().find(|handle| handle.writes(collection));
             owner.map(|handle| {
-                (handle.shared.positions.subscribe(), handle.record.borrow().definition.topic.clone())
+                (handle.cell.positions.subscribe(), handle.record.borrow().definition.topic.clone())
             })
         };
         let Some((mut positions, topic)) = found else {

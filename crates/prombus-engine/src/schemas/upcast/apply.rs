@@ -2,7 +2,7 @@
 
 use super::compile::{self, Change, Source};
 use super::ops::Upcaster;
-use super::tree::{self, Node, Room};
+use super::tree::{self, Node, PayloadBudget};
 use super::{NotRaised, UpcastError};
 use crate::filter::{Allowance, Subject, looked_over};
 use bytes::Bytes;
@@ -102,8 +102,8 @@ impl Chain {
         mut hops: &'h [HopFrom],
         allowance: &Arc<Allowance>,
     ) -> Result<(Json, &'h [HopFrom]), NotRaised> {
-        let room = Room { bytes: self.most_bytes, allowance: allowance.clone() };
-        let mut raising = Raising { payload, tree: None, room };
+        let budget = PayloadBudget { bytes: self.most_bytes, allowance: allowance.clone() };
+        let mut raising = Raising { payload, tree: None, budget };
         while let [(from, Hop(Kind::Changes(changes))), rest @ ..] = hops {
             for (n, change) in changes.iter().enumerate() {
                 let failed = |why| NotRaised { from: *from, why: format!("ops[{n}]: {why}") };
@@ -112,7 +112,7 @@ impl Chain {
             let failed = |why| NotRaised { from: *from, why };
             let bytes = raising.tree.as_ref().map_or(payload.len(), Node::len);
             self.check_size(bytes).map_err(failed)?;
-            raising.room.charge(looked_over(bytes)).map_err(failed)?;
+            raising.budget.charge(looked_over(bytes)).map_err(failed)?;
             hops = rest;
         }
         Ok((raising.text(), hops))
@@ -130,15 +130,15 @@ struct Raising<'a> {
     payload: &'a Json,
     /// As it is by now, once something was looked at.
     tree: Option<Node<'a>>,
-    room: Room,
+    budget: PayloadBudget,
 }
 
 impl<'a> Raising<'a> {
-    fn tree(&mut self) -> (&mut Node<'a>, &mut Room) {
+    fn tree(&mut self) -> (&mut Node<'a>, &mut PayloadBudget) {
         let payload = self.payload;
         // What is JSON is UTF-8.
         let open = || Node::of(std::str::from_utf8(payload.as_bytes()).unwrap_or("null"));
-        (self.tree.get_or_insert_with(open), &mut self.room)
+        (self.tree.get_or_insert_with(open), &mut self.budget)
     }
 
     fn text(&self) -> Json {
@@ -155,24 +155,25 @@ impl<'a> Raising<'a> {
     fn apply(&mut self, change: &Change) -> Result<(), String> {
         match change {
             Change::Remove(paths) => {
-                let (tree, room) = self.tree();
-                paths.iter().try_for_each(|path| tree.remove(path.steps(), room))
+                let (tree, budget) = self.tree();
+                paths.iter().try_for_each(|path| tree.remove(path.steps(), budget))
             }
             Change::Set(sets) => {
                 let values = self.values(sets)?;
-                let (tree, room) = self.tree();
+                let (tree, budget) = self.tree();
                 for ((path, _), value) in sets.iter().zip(&values) {
-                    let put = value.check_depth(path.steps().len(), room);
-                    put.and_then(|()| tree.set(path.steps(), value, room))
+                    let put = value.check_depth(path.steps().len(), budget);
+                    put.and_then(|()| tree.set(path.steps(), value, budget))
                         .map_err(|why| format!("set {path}: {why}"))?;
                 }
                 Ok(())
             }
             Change::Rename { each, from, to, place } => {
-                let (tree, room) = self.tree();
+                let (tree, budget) = self.tree();
                 let depth = each.len() + to.len();
-                let mut rename = |node: &mut Node<'a>, room: &mut Room| rename(node, (from, to), depth, room);
-                tree.each(each, room, &mut rename).map_err(|why| format!("rename {place}: {why}"))
+                let mut rename =
+                    |node: &mut Node<'a>, budget: &mut PayloadBudget| rename(node, (from, to), depth, budget);
+                tree.each(each, budget, &mut rename).map_err(|why| format!("rename {place}: {why}"))
             }
         }
     }
@@ -182,9 +183,9 @@ impl<'a> Raising<'a> {
         let has_formula = sets.iter().any(|(_, source)| matches!(source, Source::Formula(_)));
         let text = if has_formula { self.text() } else { Json::from_stored(Bytes::new()) };
         if has_formula {
-            self.room.charge(looked_over(text.len()))?;
+            self.budget.charge(looked_over(text.len()))?;
         }
-        let subject = Subject::payload(&text, &self.room.allowance.clone());
+        let subject = Subject::payload(&text, &self.budget.allowance.clone());
         let mut values = Vec::with_capacity(sets.len());
         for (path, source) in sets {
             let failed = |why: String| format!("set {path}: {why}");
@@ -192,9 +193,9 @@ impl<'a> Raising<'a> {
                 Source::Constant(text) => Node::made(text.clone()),
                 Source::Place(names) => {
                     let missing = || failed(format!("payload.{}: no such field", names.join(".")));
-                    let (tree, room) = self.tree();
-                    let value = tree.get(names, room).map_err(failed)?.ok_or_else(missing)?;
-                    room.charge(looked_over(value.len())).map_err(failed)?;
+                    let (tree, budget) = self.tree();
+                    let value = tree.get(names, budget).map_err(failed)?.ok_or_else(missing)?;
+                    budget.charge(looked_over(value.len())).map_err(failed)?;
                     value.clone()
                 }
                 Source::Formula(formula) => {
@@ -212,32 +213,32 @@ fn rename<'a>(
     node: &mut Node<'a>,
     (from, to): (&[String], &[String]),
     depth: usize,
-    room: &mut Room,
+    budget: &mut PayloadBudget,
 ) -> Result<(), String> {
     if let ([way @ .., old], [to_way @ .., new]) = (from, to)
         && way == to_way
     {
-        return match node.get(way, room)? {
-            Some(parent) => parent.rename(old, new, room),
+        return match node.get(way, budget)? {
+            Some(parent) => parent.rename(old, new, budget),
             None => Ok(()),
         };
     }
-    let Some(value) = node.take(from, room)? else { return Ok(()) };
-    if node.get(to, room)?.is_some() {
+    let Some(value) = node.take(from, budget)? else { return Ok(()) };
+    if node.get(to, budget)?.is_some() {
         return Err(tree::both(&from.join("."), &to.join(".")));
     }
-    value.check_depth(depth, room)?;
+    value.check_depth(depth, budget)?;
     let steps: Vec<_> = to.iter().cloned().map(super::path::Step::Field).collect();
-    node.set(&steps, &value, room)
+    node.set(&steps, &value, budget)
 }
 
 /// An object with another value of a field, or with one more.
 pub(crate) fn with_field(object: &Json, name: &str, value: &str) -> Json {
-    let room = Room { bytes: usize::MAX, allowance: Arc::default() };
-    let mut raising = Raising { payload: object, tree: None, room };
-    let (tree, room) = raising.tree();
+    let budget = PayloadBudget { bytes: usize::MAX, allowance: Arc::default() };
+    let mut raising = Raising { payload: object, tree: None, budget };
+    let (tree, budget) = raising.tree();
     let steps = [super::path::Step::Field(name.to_owned())];
     // What is no object stays what it is.
-    let _ = tree.set(&steps, &Node::made(value.to_owned().into()), room);
+    let _ = tree.set(&steps, &Node::made(value.to_owned().into()), budget);
     raising.text()
 }

@@ -56,14 +56,14 @@ pub struct Member<'a> {
 
 /// What may still be done to a payload.
 #[derive(Debug)]
-pub struct Room {
+pub struct PayloadBudget {
     /// How many bytes may be added to it.
     pub bytes: usize,
     /// What all that is done may cost.
     pub allowance: Arc<Allowance>,
 }
 
-impl Room {
+impl PayloadBudget {
     fn take(&mut self, bytes: usize) -> Result<(), String> {
         self.bytes =
             self.bytes.checked_sub(bytes).ok_or_else(|| "it makes the payload too large".to_owned())?;
@@ -112,67 +112,67 @@ impl<'a> Node<'a> {
     }
 
     /// Its members, which somebody is going to look at.
-    fn object(&mut self, room: &Room) -> Result<Option<&mut Vec<Member<'a>>>, String> {
-        room.charge(STEP)?;
+    fn object(&mut self, budget: &PayloadBudget) -> Result<Option<&mut Vec<Member<'a>>>, String> {
+        budget.charge(STEP)?;
         if let Self::Text(text) = self {
-            room.charge(looked_over(text.as_str().len()))?;
+            budget.charge(looked_over(text.as_str().len()))?;
             let Some(members) = open_object(text) else { return Ok(None) };
             *self = Self::Object(members);
         }
         let Self::Object(members) = self else { return Ok(None) };
-        room.charge(members.len() as u64)?;
+        budget.charge(members.len() as u64)?;
         Ok(Some(members))
     }
 
     /// Its elements.
-    fn array(&mut self, room: &Room) -> Result<Option<&mut Vec<Self>>, String> {
-        room.charge(STEP)?;
+    fn array(&mut self, budget: &PayloadBudget) -> Result<Option<&mut Vec<Self>>, String> {
+        budget.charge(STEP)?;
         if let Self::Text(text) = self {
-            room.charge(looked_over(text.as_str().len()))?;
+            budget.charge(looked_over(text.as_str().len()))?;
             let Some(items) = open_array(text) else { return Ok(None) };
             *self = Self::Array(items);
         }
         let Self::Array(items) = self else { return Ok(None) };
-        room.charge(items.len() as u64)?;
+        budget.charge(items.len() as u64)?;
         Ok(Some(items))
     }
 
     /// The value of a field of a field..., if it is there.
-    pub fn get(&mut self, names: &[String], room: &Room) -> Result<Option<&mut Self>, String> {
+    pub fn get(&mut self, names: &[String], budget: &PayloadBudget) -> Result<Option<&mut Self>, String> {
         let [name, rest @ ..] = names else { return Ok(Some(self)) };
-        let Some(members) = self.object(room)? else { return Ok(None) };
+        let Some(members) = self.object(budget)? else { return Ok(None) };
         match find(members, name) {
-            Some(at) => members[at].value.get(rest, room),
+            Some(at) => members[at].value.get(rest, budget),
             None => Ok(None),
         }
     }
 
     /// Puts a value at the end of a path, and makes the objects on the way. There is nothing to be done for elements of
     /// an array that is not there.
-    pub fn set(&mut self, steps: &[Step], value: &Self, room: &mut Room) -> Result<(), String> {
+    pub fn set(&mut self, steps: &[Step], value: &Self, budget: &mut PayloadBudget) -> Result<(), String> {
         match steps {
             [] => {
-                room.take(value.len())?;
+                budget.take(value.len())?;
                 *self = value.clone();
                 Ok(())
             }
             [Step::Each, rest @ ..] => {
                 let kind = self.kind();
                 let expected = || format!("there is {kind} where an array is expected");
-                let items = self.array(room)?.ok_or_else(expected)?;
-                items.iter_mut().try_for_each(|item| item.set(rest, value, room))
+                let items = self.array(budget)?.ok_or_else(expected)?;
+                items.iter_mut().try_for_each(|item| item.set(rest, value, budget))
             }
             [Step::Field(name), rest @ ..] => {
                 let kind = self.kind();
                 let expected = || format!("there is {kind} where an object with {name:?} is expected");
-                let members = self.object(room)?.ok_or_else(expected)?;
+                let members = self.object(budget)?.ok_or_else(expected)?;
                 match find(members, name) {
-                    Some(at) => members[at].value.set(rest, value, room),
+                    Some(at) => members[at].value.set(rest, value, budget),
                     None if rest.contains(&Step::Each) => Ok(()),
                     None => {
-                        room.take(name.len() + 4)?;
+                        budget.take(name.len() + 4)?;
                         let mut made = if rest.is_empty() { Self::of("null") } else { Self::of("{}") };
-                        made.set(rest, value, room)?;
+                        made.set(rest, value, budget)?;
                         members.push(Member { name: quoted(name), value: made });
                         Ok(())
                     }
@@ -182,27 +182,27 @@ impl<'a> Node<'a> {
     }
 
     /// Removes what is at the end of a path, wherever it is there.
-    pub fn remove(&mut self, steps: &[Step], room: &Room) -> Result<(), String> {
+    pub fn remove(&mut self, steps: &[Step], budget: &PayloadBudget) -> Result<(), String> {
         match steps {
             [] => {}
             [Step::Each] => {
-                if let Some(items) = self.array(room)? {
+                if let Some(items) = self.array(budget)? {
                     items.clear();
                 }
             }
             [Step::Each, rest @ ..] => {
-                let mut items = self.array(room)?.into_iter().flatten();
-                items.try_for_each(|item| item.remove(rest, room))?;
+                let mut items = self.array(budget)?.into_iter().flatten();
+                items.try_for_each(|item| item.remove(rest, budget))?;
             }
             [Step::Field(name)] => {
-                if let Some(members) = self.object(room)? {
+                if let Some(members) = self.object(budget)? {
                     members.retain(|member| !member.is(name));
                 }
             }
             [Step::Field(name), rest @ ..] => {
-                let members = self.object(room)?.into_iter().flatten();
+                let members = self.object(budget)?.into_iter().flatten();
                 let mut named = members.filter(|member| member.is(name));
-                named.try_for_each(|member| member.value.remove(rest, room))?;
+                named.try_for_each(|member| member.value.remove(rest, budget))?;
             }
         }
         Ok(())
@@ -212,19 +212,19 @@ impl<'a> Node<'a> {
     pub fn each(
         &mut self,
         steps: &[Step],
-        room: &mut Room,
-        change: &mut impl FnMut(&mut Self, &mut Room) -> Result<(), String>,
+        budget: &mut PayloadBudget,
+        change: &mut impl FnMut(&mut Self, &mut PayloadBudget) -> Result<(), String>,
     ) -> Result<(), String> {
         match steps {
-            [] => change(self, room),
+            [] => change(self, budget),
             [Step::Each, rest @ ..] => {
-                let mut items = self.array(room)?.into_iter().flatten();
-                items.try_for_each(|item| item.each(rest, room, change))
+                let mut items = self.array(budget)?.into_iter().flatten();
+                items.try_for_each(|item| item.each(rest, budget, change))
             }
             [Step::Field(name), rest @ ..] => {
-                let Some(members) = self.object(room)? else { return Ok(()) };
+                let Some(members) = self.object(budget)? else { return Ok(()) };
                 match find(members, name) {
-                    Some(at) => members[at].value.each(rest, room, change),
+                    Some(at) => members[at].value.each(rest, budget, change),
                     None => Ok(()),
                 }
             }
@@ -232,21 +232,21 @@ impl<'a> Node<'a> {
     }
 
     /// Takes a field away from its object.
-    pub fn take(&mut self, names: &[String], room: &Room) -> Result<Option<Self>, String> {
+    pub fn take(&mut self, names: &[String], budget: &PayloadBudget) -> Result<Option<Self>, String> {
         let Some((last, way)) = names.split_last() else { return Ok(None) };
-        let Some(parent) = self.get(way, room)? else { return Ok(None) };
-        let Some(members) = parent.object(room)? else { return Ok(None) };
+        let Some(parent) = self.get(way, budget)? else { return Ok(None) };
+        let Some(members) = parent.object(budget)? else { return Ok(None) };
         Ok(find(members, last).map(|at| members.remove(at).value))
     }
 
     /// Gives a field another name, in its place, if there is one of that name.
-    pub fn rename(&mut self, from: &str, to: &str, room: &mut Room) -> Result<(), String> {
-        let Some(members) = self.object(room)? else { return Ok(()) };
+    pub fn rename(&mut self, from: &str, to: &str, budget: &mut PayloadBudget) -> Result<(), String> {
+        let Some(members) = self.object(budget)? else { return Ok(()) };
         let Some(at) = find(members, from) else { return Ok(()) };
         if members.iter().any(|member| member.is(to)) {
             return Err(both(from, to));
         }
-        room.take(to.len())?;
+        budget.take(to.len())?;
         members[at].name = quoted(to);
         Ok(())
     }
@@ -291,8 +291,8 @@ impl<'a> Node<'a> {
     }
 
     /// Refuses a value that would be nested too deep at the end of so many steps.
-    pub fn check_depth(&self, steps: usize, room: &Room) -> Result<(), String> {
-        room.charge(STEP + looked_over(self.len()))?;
+    pub fn check_depth(&self, steps: usize, budget: &PayloadBudget) -> Result<(), String> {
+        budget.charge(STEP + looked_over(self.len()))?;
         match self.depth() + steps > MAX_DEPTH {
             true => Err(format!("it makes the payload more than {MAX_DEPTH} deep")),
             false => Ok(()),

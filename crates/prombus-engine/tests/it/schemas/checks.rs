@@ -6,7 +6,7 @@ use prombus_core::*;
 use prombus_engine::BusError;
 use prombus_engine::commits::{CommitRefused, CommitRequest};
 use prombus_engine::groups::{Replay, ReplayTo};
-use prombus_engine::schemas::Against;
+use prombus_engine::schemas::ViolatedVersion;
 use serde_json::{Value, json};
 
 pub async fn events_are_held_against_the_latest_version_and_stamped(s: Stage) {
@@ -16,7 +16,7 @@ pub async fn events_are_held_against_the_latest_version_and_stamped(s: Stage) {
     s.publish(&t, [("k", json!({"n": 1}))]).await;
     s.registered(&t, &typed("string")).await;
     let refused = s.violation_of(vec![append(&t, Some("k"), &json!({"n": 1}))]).await;
-    assert_eq!((refused.index, refused.against), (0, Against::Version(2)));
+    assert_eq!((refused.index, refused.version), (0, ViolatedVersion::Version(2)));
     let mut with_headers = append(&t, Some("k"), &json!({"n": "a"}));
     with_headers.event.headers = Some(Box::new(Json::from_value(&json!({"x-b": "c"}))));
     s.try_publish(vec![with_headers]).await.expect("it is as it must be");
@@ -32,10 +32,10 @@ pub async fn an_event_may_name_an_earlier_version(s: Stage) {
     s.registered(&t, &typed("string")).await;
     s.try_publish(vec![naming(&t, "1", &json!({"n": 1}))]).await.expect("the first version takes it");
     let refused = s.violation_of(vec![naming(&t, "1", &json!({"n": "a"}))]).await;
-    assert_eq!(refused.against, Against::Version(1));
+    assert_eq!(refused.version, ViolatedVersion::Version(1));
     for unknown in ["3", "0", "01", "+1", "latest", "", "99999999999"] {
         let refused = s.violation_of(vec![naming(&t, unknown, &json!({"n": 1}))]).await;
-        assert_eq!(refused.against, Against::Unregistered(unknown.into()));
+        assert_eq!(refused.version, ViolatedVersion::Unregistered(unknown.into()));
         assert!(refused.places[0].message.contains(&format!("{unknown:?}")), "{refused}");
     }
     let headers = s.events(&t).await.pop().expect("an event").headers.expect("headers");
@@ -48,7 +48,7 @@ pub async fn what_takes_too_long_to_check_is_refused_and_said_to_be_that(s: Stag
     s.registered(&t, &json!({ "allOf": patterns })).await;
     s.publish(&t, [("k", json!("abc"))]).await;
     let refused = s.violation_of(vec![append(&t, Some("k"), &json!("a".repeat(200_000)))]).await;
-    assert_eq!(refused.against, Against::Unchecked(1));
+    assert_eq!(refused.version, ViolatedVersion::Unchecked(1));
     let said = refused.to_string();
     assert!(
         said.starts_with("the payload was not checked against version 1 of the schema of topic t"),

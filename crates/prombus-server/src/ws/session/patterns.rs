@@ -5,7 +5,7 @@
 //! not be missed.
 
 use super::{Effect, Flow, Key, Session, SubscribeTargets, Subscription, accept, of_key, refuse};
-use crate::auth::{Action, Ask};
+use crate::auth::{AccessRequest, Action};
 use crate::error::ApiError;
 use crate::pattern::{MAX_PATTERNS, Topics};
 use crate::ws::frames::Corr;
@@ -147,9 +147,12 @@ impl Session {
             return Ok(None);
         };
         let key = Key { topic: topic.clone(), group: pattern.group.clone() };
-        let ask =
-            Ask { action: Action::Subscribe, topic: topic.as_str(), group: Some(pattern.group.as_str()) };
-        let is_allowed = self.peer.caller.as_ref().is_some_and(|caller| caller.may(ask));
+        let access = AccessRequest {
+            action: Action::Subscribe,
+            topic: topic.as_str(),
+            group: Some(pattern.group.as_str()),
+        };
+        let is_allowed = self.peer.caller.as_ref().is_some_and(|caller| caller.may(access));
         if !topics.include(topic) || !is_allowed || self.subscriptions.contains(&key) {
             return Ok(None);
         }

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A frame that settles deliveries.
+/// A frame that settles deliveries, and is not answered yet.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct PendingSettle {
     pub corr: Corr,
     pub key: Key,
     /// How many leases it names.
@@ -90,8 +90,8 @@ impl Session {
             // Once it is said, an id no longer stands for that delivery, unless it has to be said again.
             leases.iter().map(|lease| subscription.held.take(*lease)).collect()
         };
-        let said = Said { corr: corr.clone(), key, count: call.settles.len(), taken };
-        out.push(Effect::Settle { said, call });
+        let pending = PendingSettle { corr: corr.clone(), key, count: call.settles.len(), taken };
+        out.push(Effect::Settle { pending, call });
         Ok(())
     }
 
@@ -99,11 +99,11 @@ impl Session {
     /// room are held as before. Gives those that the connection would hold if it had not left the group meanwhile.
     pub fn settled(
         &mut self,
-        said: Said,
+        pending: PendingSettle,
         result: Result<&[SettleResult], &ApiError>,
         out: &mut Vec<Effect>,
     ) -> Vec<LeaseToken> {
-        let Said { corr, key, taken, .. } = said;
+        let PendingSettle { corr, key, taken, .. } = pending;
         match result {
             Ok(results) if results.contains(&SettleResult::NoRoom) => {
                 refuse(corr, &ApiError::from(CommitError::NoRoom), out);
@@ -124,8 +124,8 @@ impl Session {
 
     /// What is not begun because the connection ends leaves its leases as they are.
     pub fn not_begun(&mut self, effect: &mut Effect) {
-        if let Effect::Settle { said, .. } = effect {
-            self.hold_again(&said.key, std::mem::take(&mut said.taken));
+        if let Effect::Settle { pending, .. } = effect {
+            self.hold_again(&pending.key, std::mem::take(&mut pending.taken));
         }
     }
 

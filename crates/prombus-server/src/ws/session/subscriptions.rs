@@ -3,7 +3,7 @@
 use super::patterns::ByPattern;
 use super::{Effect, Flow, Key};
 use crate::error::ApiError;
-use crate::memory::{Memory, Standing};
+use crate::memory::{ConnectionReservation, Memory};
 use crate::ws::held::Held;
 use prombus_core::Partition;
 use prombus_engine::MAX_PARTITIONS;
@@ -56,12 +56,12 @@ pub(super) struct Subscriptions {
     all: HashMap<Key, Subscription>,
     /// How many partitions the topics have that patterns stand for.
     partitions: usize,
-    standing: Standing,
+    reservation: ConnectionReservation,
 }
 
 impl Subscriptions {
     pub fn new(memory: &Memory) -> Self {
-        Self { all: HashMap::new(), partitions: 0, standing: Standing::new(memory) }
+        Self { all: HashMap::new(), partitions: 0, reservation: ConnectionReservation::new(memory) }
     }
 
     /// Makes room for more of them, or refuses what a connection may not have. Whoever has it inserts them.
@@ -71,7 +71,7 @@ impl Subscriptions {
             let message = format!("a connection may have at most {MAX_SUBSCRIPTIONS} subscriptions");
             return Err(ApiError::too_large(message));
         }
-        self.standing.resize(count * SUBSCRIPTION_BYTES)
+        self.reservation.resize(count * SUBSCRIPTION_BYTES)
     }
 
     /// The same for one topic that a pattern stands for.
@@ -96,7 +96,7 @@ impl Subscriptions {
         let subscription = self.all.remove(key)?;
         self.partitions -= subscription.partitions();
         // Less is never refused.
-        let _ = self.standing.resize(self.all.len() * SUBSCRIPTION_BYTES);
+        let _ = self.reservation.resize(self.all.len() * SUBSCRIPTION_BYTES);
         Some(subscription)
     }
 

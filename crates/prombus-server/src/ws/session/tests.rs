@@ -177,11 +177,11 @@ fn a_pause_ends_the_pull_and_resume_starts_it() {
 }
 
 /// What a frame says of leases, on its way to the group.
-fn said_of(session: &mut Session, frame: &Value) -> Said {
+fn settle_of(session: &mut Session, frame: &Value) -> PendingSettle {
     let mut out = Vec::new();
     session.frame(&Bytes::from(frame.to_string()), &mut out);
     match out.pop() {
-        Some(Effect::Settle { said, .. }) => said,
+        Some(Effect::Settle { pending, .. }) => pending,
         other => panic!("{other:?}"),
     }
 }
@@ -193,8 +193,8 @@ fn spent_leases_are_told() {
     for (corr, results) in [(None, vec![Done, Done]), (Some(1), vec![Done]), (None, vec![Done, Expired])] {
         let mut extend = json!({"op": "MODACK", "topic": "t", "group": "g", "id": ID.to_string()});
         corr.into_iter().for_each(|corr| extend["corr"] = json!(corr));
-        let said = said_of(&mut session, &extend);
-        session.settled(said, Ok(&results), &mut out);
+        let pending = settle_of(&mut session, &extend);
+        session.settled(pending, Ok(&results), &mut out);
     }
     let said = said(out);
     assert_eq!(said.len(), 2, "{said:?}");
@@ -210,13 +210,13 @@ fn a_lease_is_held_as_before_where_there_was_no_room() {
     for op in ["ACK", "NACK"] {
         let mut session = consuming();
         let settle = json!({"op": op, "topic": "t", "group": "g", "id": ID.to_string()});
-        let first = said_of(&mut session, &settle);
+        let first = settle_of(&mut session, &settle);
         assert_eq!(code(&mut session, settle.clone()), "unknown_id", "the first one is under way");
         let mut out = Vec::new();
         assert_eq!(session.settled(first, Err(&no_room()), &mut out), []);
         assert_eq!(said(out)[0]["code"], "disk_full");
         // It can be said again, and what is not said again is given back.
-        let again = said_of(&mut session, &settle);
+        let again = settle_of(&mut session, &settle);
         session.settled(again, Err(&no_room()), &mut Vec::new());
         assert_eq!(session.end()[0].1, [delivery(1).lease]);
     }
@@ -229,9 +229,10 @@ fn of_several_leases_those_are_held_that_found_no_room() {
     other.event.id = Uuid::from_u128(8);
     session.delivered(key(), vec![other], 5, &mut Vec::new());
     let leases = [1, 2].map(|number| delivery(number).lease.to_string());
-    let said_ = said_of(&mut session, &json!({"op": "NACK", "topic": "t", "group": "g", "leases": leases}));
+    let pending =
+        settle_of(&mut session, &json!({"op": "NACK", "topic": "t", "group": "g", "leases": leases}));
     let mut out = Vec::new();
-    session.settled(said_, Ok(&[Done, NoRoom]), &mut out);
+    session.settled(pending, Ok(&[Done, NoRoom]), &mut out);
     assert_eq!(said(out)[0]["code"], "disk_full");
     assert_eq!(session.end()[0].1, [delivery(2).lease]);
 }
@@ -240,7 +241,7 @@ fn of_several_leases_those_are_held_that_found_no_room() {
 fn what_failed_otherwise_is_no_longer_held() {
     let mut session = consuming();
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
-    let first = said_of(&mut session, &ack);
+    let first = settle_of(&mut session, &ack);
     session.settled(first, Err(&ApiError::unavailable("the store failed")), &mut Vec::new());
     assert_eq!(code(&mut session, ack), "unknown_id");
 }
@@ -249,7 +250,7 @@ fn what_failed_otherwise_is_no_longer_held() {
 fn a_refused_lease_of_a_subscription_that_is_gone_is_given_back() {
     let mut session = consuming();
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
-    let first = said_of(&mut session, &ack);
+    let first = settle_of(&mut session, &ack);
     frame(&mut session, json!({"op": "UNSUBSCRIBE", "topic": "t", "group": "g"}));
     assert_eq!(session.settled(first, Err(&no_room()), &mut Vec::new()), [delivery(1).lease]);
 }
@@ -258,7 +259,7 @@ fn a_refused_lease_of_a_subscription_that_is_gone_is_given_back() {
 fn a_refused_lease_does_not_stand_before_a_newer_one() {
     let mut session = consuming();
     let ack = json!({"op": "ACK", "topic": "t", "group": "g", "id": ID.to_string()});
-    let first = said_of(&mut session, &ack);
+    let first = settle_of(&mut session, &ack);
     session.delivered(key(), vec![delivery(2)], 5, &mut Vec::new());
     session.settled(first, Err(&no_room()), &mut Vec::new());
     assert_eq!(session.end()[0].1, [delivery(2).lease]);
@@ -380,11 +381,11 @@ fn no_frame_settles_or_subscribes_without_measure() {
 const LEASE: LeaseToken =
     LeaseToken { session: LeaseSession { topic: TopicNumber(1), epoch: Epoch(1), seat: 1 }, number: 1 };
 
-fn committed() -> Committed {
+fn committed() -> CommitOutcome {
     let Key { topic, group } = key();
     let versions = [("c".into(), [("k".to_owned(), 1)].into())].into();
     let answer = CommitAnswer { events: Vec::new(), durability: Durability::Sync, versions, repeated: false };
-    Committed { answer, settled: vec![(LeaseOf { topic, group }, LEASE)] }
+    CommitOutcome { answer, settled: vec![(LeaseOf { topic, group }, LEASE)] }
 }
 
 #[test]

@@ -456,7 +456,7 @@ fn a_flipped_bit_is_found_in_every_page() {
 }
 
 /// A table of many rows, of which one is special, as a backup tells it from others.
-fn mark_with(special: u32) -> prombus_core::Mark {
+fn fingerprint_with(special: u32) -> prombus_core::FileFingerprint {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("state")).unwrap();
     let target = Target { disk: &DISK, dir: dir.path(), number: 1 };
@@ -465,14 +465,14 @@ fn mark_with(special: u32) -> prombus_core::Mark {
     let table = write(target, 0, rows).unwrap().unwrap();
     let bytes = table.disk_bytes();
     assert!(bytes > 64 << 10, "it is read as a whole");
-    crate::backup::mark::mark_of(&*table.handle(), bytes).unwrap()
+    crate::backup::fingerprint::fingerprint_of(&*table.handle(), bytes).unwrap()
 }
 
 /// A hub that was restored and went another way writes a table of the same number and length, with other rows.
 #[test]
 fn tables_that_differ_in_one_row_have_different_marks() {
-    let marks = [1_111, 3_333, 5_555, 7_777].map(mark_with);
-    for (n, mark) in marks.iter().enumerate() {
-        assert!(!marks[..n].contains(mark), "table {n} passes for another one");
+    let fingerprints = [1_111, 3_333, 5_555, 7_777].map(fingerprint_with);
+    for (n, fingerprint) in fingerprints.iter().enumerate() {
+        assert!(!fingerprints[..n].contains(fingerprint), "table {n} passes for another one");
     }
 }

@@ -8,7 +8,7 @@ use crate::journal::part::Index;
 use crate::journal::position::PartitionRef;
 use crate::journal::record::{self, EventHead, TooLong};
 use crate::state::rows::Rows;
-use crate::state::view::{Change, Span, View};
+use crate::state::view::{Change, PartitionExtent, View};
 use parking_lot::RwLockWriteGuard;
 use prombus_core::collection::Drafted;
 use prombus_core::staging::{self, AppendOne, Staging};
@@ -17,18 +17,18 @@ use prombus_core::{
     DocumentWrite, Durability, Loss, Offset, Offsets, Partition, Placer, Remembered, TopicName, TopicNumber,
     TopicRef, TopicState,
 };
-use prombus_rows::{DocumentRow, RowsBefore};
+use prombus_rows::{DocumentRow, PriorRows};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use uuid::Uuid;
 
 /// What the events of one commit share.
-pub struct Appending<'a> {
+pub struct AppendState<'a> {
     /// The index of the part that is written.
     index: RwLockWriteGuard<'a, ActiveIndex>,
     /// The partitions that got events, as they are after them.
-    spans: Vec<(PartitionRef, Span)>,
+    extents: Vec<(PartitionRef, PartitionExtent)>,
     /// Which events have an id that an earlier part may hold.
     suspects: VecDeque<(usize, usize)>,
     /// Where the events are. They are put here one by one, and not handed back: an answer on its way through a
@@ -36,21 +36,21 @@ pub struct Appending<'a> {
     appended: Vec<Appended>,
 }
 
-impl Appending<'_> {
+impl AppendState<'_> {
     /// The offset of the next event of a partition, which counts for `size`.
     fn next_offset(&mut self, partition: PartitionRef, view: &View, size: usize) -> u64 {
-        let slot = self.spans.iter().rposition(|(known, _)| *known == partition).unwrap_or_else(|| {
-            self.spans.push((partition, view.span(partition)));
-            self.spans.len() - 1
+        let slot = self.extents.iter().rposition(|(known, _)| *known == partition).unwrap_or_else(|| {
+            self.extents.push((partition, view.extent(partition)));
+            self.extents.len() - 1
         });
-        let span = &mut self.spans[slot].1;
-        span.next += 1;
-        span.bytes += size as u64;
-        span.next - 1
+        let extent = &mut self.extents[slot].1;
+        extent.next += 1;
+        extent.bytes += size as u64;
+        extent.next - 1
     }
 }
 
-impl Extend<Appended> for Appending<'_> {
+impl Extend<Appended> for AppendState<'_> {
     fn extend<I: IntoIterator<Item = Appended>>(&mut self, more: I) {
         self.appended.extend(more);
     }
@@ -99,7 +99,7 @@ impl Stage {
     /// A partition of a pinned topic, of which something is given up.
     fn changed_partition(&mut self, (topic, partition): (&TopicRef, Partition)) -> Option<PartitionRef> {
         let number = topic.incarnation?;
-        self.touched.changed(&topic.name);
+        self.changed_set.changed(&topic.name);
         self.has_given_up = true;
         Some(PartitionRef { topic: number.0, partition: partition.0 })
     }
@@ -107,8 +107,8 @@ impl Stage {
 
 impl Staging for Stage {
     type Row = DocumentRow;
-    type Appending<'a> = Appending<'a>;
-    type Before<'a> = RowsBefore<&'a Rows>;
+    type AppendState<'a> = AppendState<'a>;
+    type PriorDocuments<'a> = PriorRows<&'a Rows>;
 
     fn topic(&self, name: &TopicName) -> Option<&TopicState> {
         self.view.topics.get(name).map(|topic| &**topic)
@@ -124,7 +124,7 @@ impl Staging for Stage {
 
     fn bounds(&self, topic: &TopicState, partition: Partition) -> Bounds {
         let partition = PartitionRef { topic: topic.number.0, partition: partition.0 };
-        self.view.span(partition).kept().bounds
+        self.view.extent(partition).kept().bounds
     }
 
     // A topic takes its cursors with it, so those that there are belong to this incarnation.
@@ -142,20 +142,20 @@ impl Staging for Stage {
     }
 
     fn put_topic(&mut self, topic: TopicState) -> Result<(), CommitError> {
-        self.touched.changed(&topic.name);
+        self.changed_set.changed(&topic.name);
         self.change(Change::Topic(topic))
     }
 
     fn delete_topic(&mut self, name: &TopicName) -> Result<(), CommitError> {
-        self.touched.changed(name);
+        self.changed_set.changed(name);
         self.has_given_up = true;
         self.change(Change::TopicGone(name.clone()))
     }
 
     fn trim(&mut self, at: (&TopicRef, Partition), first: Offset, loss: Loss) -> Result<(), CommitError> {
         let Some(partition) = self.changed_partition(at) else { return Ok(()) };
-        let span = self.view.span(partition).without(loss);
-        self.change(Change::Span(partition, Span { first: first.0, ..span }))
+        let extent = self.view.extent(partition).without(loss);
+        self.change(Change::Extent(partition, PartitionExtent { first: first.0, ..extent }))
     }
 
     fn discard(
@@ -166,9 +166,9 @@ impl Staging for Stage {
     ) -> Result<(), CommitError> {
         let Some(partition) = self.changed_partition(at) else { return Ok(()) };
         self.change(Change::Holes(partition, offsets.clone()))?;
-        let span = self.view.span(partition).without(loss);
-        let has_holes = span.has_holes || loss.horizon_ts.is_some();
-        self.change(Change::Span(partition, Span { has_holes, ..span }))
+        let extent = self.view.extent(partition).without(loss);
+        let has_holes = extent.has_holes || loss.horizon_ts.is_some();
+        self.change(Change::Extent(partition, PartitionExtent { has_holes, ..extent }))
     }
 
     fn forget(&mut self, topic: &TopicRef, key: &str) -> Result<(), CommitError> {
@@ -223,25 +223,25 @@ impl Staging for Stage {
         let index = index.write();
         let suspects = self.suspects(appends, &index);
         let appended = Vec::with_capacity(appends.len());
-        let mut appending = Appending { index, spans: Vec::new(), suspects, appended };
+        let mut append_state = AppendState { index, extents: Vec::new(), suspects, appended };
         // That of the event before, mostly.
         let mut known: Option<Arc<TopicState>> = None;
         for (index, append) in appends.iter().enumerate() {
             if known.as_ref().is_none_or(|topic| topic.name != append.topic) {
                 staging::make_missing(self, &append.topic, commit)?;
                 known = self.view.topics.get(&append.topic).cloned();
-                self.touched.appended_to(&append.topic);
+                self.changed_set.appended_to(&append.topic);
             }
             let missing = || CommitError::TopicNotFound(append.topic.clone());
             let topic = known.as_deref().ok_or_else(missing)?;
-            let first = staging::append(self, &AppendOne { index, append, topic }, &mut appending)?;
-            appending.extend(first);
+            let first = staging::append(self, &AppendOne { index, append, topic }, &mut append_state)?;
+            append_state.extend(first);
             durability = durability.max(topic.config.durability);
         }
-        for (partition, span) in appending.spans {
-            self.view.spans.insert(partition, span);
+        for (partition, extent) in append_state.extents {
+            self.view.extents.insert(partition, extent);
         }
-        Ok((appending.appended, durability))
+        Ok((append_state.appended, durability))
     }
 
     fn placer(&mut self) -> &mut Placer {
@@ -255,7 +255,7 @@ impl Staging for Stage {
     fn remembered(
         &self,
         one: &AppendOne<'_>,
-        to: &mut Appending<'_>,
+        to: &mut AppendState<'_>,
     ) -> Result<Option<Remembered>, CommitError> {
         let (topic, new) = (one.topic, &one.append.event);
         let Some(id) = new.id else { return Ok(None) };
@@ -288,7 +288,7 @@ impl Staging for Stage {
         &self,
         topic: &TopicState,
         key: &str,
-        to: &Appending<'_>,
+        to: &AppendState<'_>,
     ) -> Result<Option<Uuid>, CommitError> {
         let topic = topic.number.0;
         let is_kept = |item: &[u8]| {
@@ -314,7 +314,7 @@ impl Staging for Stage {
         &mut self,
         one: &AppendOne<'_>,
         partition: Partition,
-        to: &mut Appending<'_>,
+        to: &mut AppendState<'_>,
     ) -> Result<(), CommitError> {
         let event = &one.append.event;
         let partition = PartitionRef { topic: one.topic.number.0, partition: partition.0 };
@@ -341,8 +341,8 @@ impl Staging for Stage {
         Ok(())
     }
 
-    fn documents_before(&self) -> RowsBefore<&Rows> {
-        RowsBefore(&self.view.rows)
+    fn prior_documents(&self) -> PriorRows<&Rows> {
+        PriorRows(&self.view.rows)
     }
 
     fn put_document(

@@ -1,6 +1,6 @@
 //! `prombus schema check`: by a hub, or two files by themselves.
 
-use super::{Demands, Posed, verdict};
+use super::{CandidateSchema, Demands, verdict};
 use crate::commands::input;
 use crate::failure::Failure;
 use crate::hub::{self, HubArgs};
@@ -56,9 +56,9 @@ pub fn run(hub: &HubArgs, args: &CheckArgs) -> Result<(), Failure> {
 
 /// What a hub says of a schema.
 fn asked(hub: &HubArgs, args: &CheckArgs, topic: &str, file: &str) -> Result<Vec<SchemaViolation>, Failure> {
-    let posed = Posed::read(file, &args.demands)?;
+    let candidate = CandidateSchema::read(file, &args.demands)?;
     let client = hub.client()?;
-    let answer = hub::block_on(async { Ok(client.check_schema(topic, &posed.request()).await?) })?;
+    let answer = hub::block_on(async { Ok(client.check_schema(topic, &candidate.request()).await?) })?;
     match answer {
         SchemaChecked { compatible: false, violations } if violations.is_empty() => {
             Err(Failure::Failed("the hub says that it is not compatible, and not why".to_owned()))

@@ -84,13 +84,13 @@ fn read_json(file: &str) -> Result<Box<RawValue>, Failure> {
 }
 
 /// A schema with what is demanded of it.
-struct Posed {
+struct CandidateSchema {
     schema: Box<RawValue>,
     compat: String,
     policy: String,
 }
 
-impl Posed {
+impl CandidateSchema {
     fn read(file: &str, demands: &Demands) -> Result<Self, Failure> {
         let Demands { compat, policy } = demands;
         Ok(Self { schema: read_json(file)?, compat: compat.to_string(), policy: policy.to_string() })

@@ -1,6 +1,6 @@
 //! `prombus schema register`.
 
-use super::{Demands, Posed, verdict};
+use super::{CandidateSchema, Demands, verdict};
 use crate::failure::Failure;
 use crate::output::{self, Record};
 use clap::Args;
@@ -27,10 +27,10 @@ pub struct RegisterArgs {
 }
 
 pub async fn run(client: &Client, args: &RegisterArgs) -> Result<(), Failure> {
-    let posed = Posed::read(&args.file, &args.demands)?;
+    let candidate = CandidateSchema::read(&args.file, &args.demands)?;
     let request = match args.version {
-        Some(version) => posed.request().with_version(version),
-        None => posed.request(),
+        Some(version) => candidate.request().with_version(version),
+        None => candidate.request(),
     };
     let registered = match client.register_schema(&args.topic, &request).await {
         Ok(registered) => registered,

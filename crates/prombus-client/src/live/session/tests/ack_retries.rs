@@ -10,11 +10,11 @@ const LEASE: Duration = Duration::from_secs(60);
 
 impl Hand {
     /// Settles the next delivery as a handler does, whose leases are extended for so long.
-    fn handled(&mut self, feed: &Feed, verb: Verb, up_to: Duration) {
+    fn handled(&mut self, feed: &Feed, kind: SettleKind, up_to: Duration) {
         let delivery = feed.try_next().unwrap().unwrap();
         let (event, lease) = (delivery.event.id.clone(), delivery.lease);
         let (token, made, until) = (lease.token.clone(), lease.made, lease.since + up_to);
-        let settle = Settle { verb, token, made, event, kept: Some(KeptLease { lease, until }), done: None };
+        let settle = Settle { kind, token, made, event, kept: Some(KeptLease { lease, until }), done: None };
         self.session.command(Command::Settle { feed: feed.number, settle }, self.now);
     }
 
@@ -39,8 +39,8 @@ fn what_a_handler_made_of_an_event_is_said_again() {
         let mut hand = Hand::connected();
         let feed = hand.subscribed();
         ["a", "b", "c"].into_iter().for_each(|id| hand.deliver(id, id));
-        hand.handled(&feed, Verb::Ack, LEASE);
-        hand.handled(&feed, Verb::Ack, LEASE);
+        hand.handled(&feed, SettleKind::Ack, LEASE);
+        hand.handled(&feed, SettleKind::Ack, LEASE);
         hand.handled(&feed, nack("no", None), LEASE);
         let frames = hand.sent();
         assert_eq!(frames.len(), 2);
@@ -66,7 +66,7 @@ fn that_it_is_said_again_is_logged_now_and_then() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    hand.handled(&feed, Verb::Ack, 10 * LEASE);
+    hand.handled(&feed, SettleKind::Ack, 10 * LEASE);
     let start = hand.now;
     let lines = logged(|| {
         while hand.now < start + 2 * LEASE {
@@ -86,7 +86,7 @@ fn its_lease_is_kept_meanwhile() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    hand.handled(&feed, Verb::Ack, 3 * LEASE);
+    hand.handled(&feed, SettleKind::Ack, 3 * LEASE);
     let (start, mut extended) = (hand.now, Vec::new());
     let mut acks = hand.sent();
     // It is extended until then, and holds for its time after that.
@@ -117,7 +117,7 @@ fn a_lease_that_is_gone_is_the_end_of_it() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    hand.handled(&feed, Verb::Ack, LEASE);
+    hand.handled(&feed, SettleKind::Ack, LEASE);
     let frames = hand.sent();
     hand.err(&frames[0], "disk_full");
     hand.wait();
@@ -131,7 +131,7 @@ fn whoever_waits_for_an_answer_is_told() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    let mut answer = hand.settle(&feed, Verb::Ack);
+    let mut answer = hand.settle(&feed, SettleKind::Ack);
     let frames = hand.sent();
     hand.err(&frames[0], "disk_full");
     assert!(answer.try_recv().unwrap().is_err());
@@ -143,7 +143,7 @@ fn who_stops_does_not_wait_for_room() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    hand.handled(&feed, Verb::Ack, LEASE);
+    hand.handled(&feed, SettleKind::Ack, LEASE);
     let frames = hand.sent();
     hand.err(&frames[0], "disk_full");
     let mut drained = hand.drain(&feed);
@@ -160,7 +160,7 @@ fn what_waits_to_be_said_again_when_the_line_breaks_is_done() {
     let mut hand = Hand::connected();
     let feed = hand.subscribed();
     hand.deliver("a", "a");
-    hand.handled(&feed, Verb::Ack, LEASE);
+    hand.handled(&feed, SettleKind::Ack, LEASE);
     let frames = hand.sent();
     hand.err(&frames[0], "disk_full");
     hand.break_line();

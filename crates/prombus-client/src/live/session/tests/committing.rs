@@ -78,7 +78,7 @@ fn a_commit_that_comes_too_late_marks_its_deliveries_and_an_ack_is_not_remembere
     hand.break_line();
     let (done, mut acked) = oneshot::channel();
     let (token, made, event) = (delivery.lease.token.clone(), delivery.lease.made, "a".to_owned());
-    let settle = Settle { verb: Verb::Ack, token, made, event, kept: None, done: Some(done) };
+    let settle = Settle { kind: SettleKind::Ack, token, made, event, kept: None, done: Some(done) };
     hand.session.command(Command::Settle { feed: feed.number, settle }, hand.now);
     assert!(matches!(acked.try_recv().unwrap(), Ok(Settled::Unconfirmed)));
     hand.reconnect();

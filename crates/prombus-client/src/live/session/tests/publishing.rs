@@ -146,7 +146,10 @@ fn single_publishes_and_those_without_order_are_sent_again_as_well() {
 #[test]
 fn what_the_hub_cannot_take_for_too_long_fails_with_what_it_said() {
     let mut hand = Hand::connected();
-    hand.session = Session::new(Rules { give_up_after: Some(Duration::from_secs(1)), ..Rules::default() });
+    hand.session = Session::new(SessionOptions {
+        give_up_after: Some(Duration::from_secs(1)),
+        ..SessionOptions::default()
+    });
     hand.reconnect();
     let producer = producer(1, 0, true);
     let mut answers = [hand.publish(0), hand.stream(&producer, 1), hand.stream(&producer, 2)];
@@ -165,7 +168,7 @@ fn what_the_hub_cannot_take_for_too_long_fails_with_what_it_said() {
 fn events_that_came_later_have_their_own_time_before_they_are_given_up() {
     const LIMIT: Duration = Duration::from_secs(10);
     let mut hand = Hand::connected();
-    hand.session = Session::new(Rules { give_up_after: Some(LIMIT), ..Rules::default() });
+    hand.session = Session::new(SessionOptions { give_up_after: Some(LIMIT), ..SessionOptions::default() });
     hand.reconnect();
     let producer = producer(2, 0, true);
     let refuse_until = |hand: &mut Hand, end: Instant| {

@@ -1,7 +1,7 @@
 //! Subscriptions to patterns.
 
 use super::*;
-use crate::memory::Standing;
+use crate::memory::ConnectionReservation;
 use crate::ws::session::subscriptions::SUBSCRIPTION_BYTES;
 use prombus_core::TopicNumber;
 use prombus_engine::{MAX_PARTITIONS, NumberedTopic};
@@ -173,7 +173,7 @@ fn patterns_stand_for_so_many_partitions_and_no_more() {
 #[test]
 fn what_is_subscribed_to_takes_of_the_memory_that_all_share() {
     let mut session = session();
-    let most = (MEMORY / 2 + Standing::FREE_BYTES) / SUBSCRIPTION_BYTES;
+    let most = (MEMORY / 2 + ConnectionReservation::FREE_BYTES) / SUBSCRIPTION_BYTES;
     let topics: Vec<_> = (0..=most as u32).map(|n| topic(&format!("a.t{n}"), n)).collect();
     let refused = subscribe(&mut session, "a.*", &topics).pop().unwrap();
     assert_eq!(refused["code"], "unavailable");

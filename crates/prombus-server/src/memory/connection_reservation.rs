@@ -7,14 +7,14 @@ use super::{Memory, Reservation, SMALL_BYTES};
 use crate::error::ApiError;
 use std::sync::atomic::Ordering;
 
-/// The fraction of the memory that standing reservations may take.
+/// The fraction of the memory that reservations of connections may take.
 const SHARE: usize = 2;
 
 /// The memory that one connection holds for as long as it is open.
 #[derive(Debug)]
-pub(crate) struct Standing(Reservation);
+pub(crate) struct ConnectionReservation(Reservation);
 
-impl Standing {
+impl ConnectionReservation {
     /// This much is free for each connection, and not worth counting.
     pub const FREE_BYTES: usize = SMALL_BYTES;
 
@@ -28,8 +28,10 @@ impl Standing {
         let (shared, before) = (&self.0.memory.0, self.0.bytes);
         let bytes = bytes.saturating_sub(Self::FREE_BYTES);
         let most = if bytes <= before { usize::MAX } else { shared.limit / SHARE };
-        let resized = |standing: usize| (standing - before).checked_add(bytes).filter(|after| *after <= most);
-        if shared.standing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, resized).is_err() {
+        let resized = |connection_bytes: usize| {
+            (connection_bytes - before).checked_add(bytes).filter(|after| *after <= most)
+        };
+        if shared.connection_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, resized).is_err() {
             return Err(ApiError::unavailable(format!(
                 "the subscriptions and streams of all connections take half of limits.buffer_bytes, {most} bytes; \
                  follow fewer topics, or try again later"
@@ -40,9 +42,9 @@ impl Standing {
     }
 }
 
-impl Drop for Standing {
+impl Drop for ConnectionReservation {
     fn drop(&mut self) {
-        self.0.memory.0.standing.fetch_sub(self.0.bytes, Ordering::SeqCst);
+        self.0.memory.0.connection_bytes.fetch_sub(self.0.bytes, Ordering::SeqCst);
     }
 }
 
@@ -53,9 +55,10 @@ mod tests {
     #[test]
     fn what_stands_takes_a_part_of_the_room_and_a_little_is_always_there() {
         const LIMIT: usize = 1 << 20;
-        const FREE: usize = Standing::FREE_BYTES;
+        const FREE: usize = ConnectionReservation::FREE_BYTES;
         let memory = Memory::new(LIMIT);
-        let (mut large, mut other) = (Standing::new(&memory), Standing::new(&memory));
+        let (mut large, mut other) =
+            (ConnectionReservation::new(&memory), ConnectionReservation::new(&memory));
         large.resize(FREE + LIMIT / 2).unwrap();
         let refused = large.resize(FREE + LIMIT / 2 + 1).unwrap_err();
         assert!(refused.message().contains("limits.buffer_bytes"), "{refused:?}");
@@ -67,6 +70,6 @@ mod tests {
         // Requests have the rest, and what is larger than all of it is not kept waiting by what stays.
         assert!(memory.room_for(LIMIT).is_some());
         drop((large, other));
-        assert_eq!((memory.used(), memory.0.standing.load(Ordering::SeqCst)), (0, 0));
+        assert_eq!((memory.used(), memory.0.connection_bytes.load(Ordering::SeqCst)), (0, 0));
     }
 }

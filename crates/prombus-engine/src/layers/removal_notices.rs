@@ -10,14 +10,14 @@ use prombus_core::{
 use std::sync::{Arc, Weak};
 
 /// Who may have read events that are given up.
-pub trait GivenUpObserver: Send + Sync {
-    /// Events were given up.
-    fn given_up(&self, events: &GivenUpEvents);
+pub trait RemovalObserver: Send + Sync {
+    /// Events were trimmed or discarded.
+    fn events_removed(&self, events: &RemovedEvents);
 }
 
-/// Events of a partition that were given up.
+/// Events of a partition that were given up: trimmed, or discarded.
 #[derive(Debug, Clone)]
-pub struct GivenUpEvents {
+pub struct RemovedEvents {
     /// The topic.
     pub topic: TopicName,
     /// The partition.
@@ -30,47 +30,47 @@ pub struct GivenUpEvents {
 
 /// The layer. What is given up around it is noticed by whoever reads there next.
 #[derive(Clone)]
-pub struct GivenUp {
+pub struct RemovalNotices {
     log: Arc<dyn EventLog>,
-    observers: Arc<Mutex<Vec<Weak<dyn GivenUpObserver>>>>,
+    observers: Arc<Mutex<Vec<Weak<dyn RemovalObserver>>>>,
 }
 
-impl GivenUp {
+impl RemovalNotices {
     /// Nobody is told yet.
     pub fn new(log: Arc<dyn EventLog>) -> Self {
         Self { log, observers: Arc::default() }
     }
 
     /// Tells `observer` from now on.
-    pub fn tell(&self, observer: Weak<dyn GivenUpObserver>) {
+    pub fn add_observer(&self, observer: Weak<dyn RemovalObserver>) {
         self.observers.lock().push(observer);
     }
 
-    async fn done(&self, all: Vec<GivenUpEvents>) {
+    async fn done(&self, all: Vec<RemovedEvents>) {
         let observers: Vec<_> = self.observers.lock().iter().filter_map(Weak::upgrade).collect();
         for mut events in all {
             let bounds = self.log.bounds(&(&events.topic).into(), events.partition).await;
             events.first = bounds.map_or(events.first, |bounds| bounds.first);
-            observers.iter().for_each(|observer| observer.given_up(&events));
+            observers.iter().for_each(|observer| observer.events_removed(&events));
         }
     }
 }
 
-impl Layer for GivenUp {
+impl Layer for RemovalNotices {
     fn wrap(self, inner: Arc<dyn Bus>) -> Arc<dyn Bus> {
-        Arc::new(GivenUpBus { layer: self, inner })
+        Arc::new(RemovalNoticesBus { layer: self, inner })
     }
 }
 
-struct GivenUpBus {
-    layer: GivenUp,
+struct RemovalNoticesBus {
+    layer: RemovalNotices,
     inner: Arc<dyn Bus>,
 }
 
 #[async_trait]
-impl Bus for GivenUpBus {
+impl Bus for RemovalNoticesBus {
     async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, BusError> {
-        let mut all: Vec<_> = commit.config.iter().filter_map(given_up_by).collect();
+        let mut all: Vec<_> = commit.config.iter().filter_map(removed_by).collect();
         let ticket = self.inner.enqueue(commit).await?;
         if all.is_empty() {
             return Ok(ticket);
@@ -92,7 +92,7 @@ impl Bus for GivenUpBus {
 }
 
 /// What a change gives up, if it does.
-fn given_up_by(change: &ConfigChange) -> Option<GivenUpEvents> {
+fn removed_by(change: &ConfigChange) -> Option<RemovedEvents> {
     let (topic, partition, single) = match change {
         ConfigChange::Trim { topic, partition, .. } => (&topic.name, partition, None),
         ConfigChange::Discard { topic, partition, offsets, .. } => {
@@ -100,5 +100,5 @@ fn given_up_by(change: &ConfigChange) -> Option<GivenUpEvents> {
         }
         _ => return None,
     };
-    Some(GivenUpEvents { topic: topic.clone(), partition: *partition, first: Offset(0), single })
+    Some(RemovedEvents { topic: topic.clone(), partition: *partition, first: Offset(0), single })
 }

@@ -7,18 +7,18 @@ const KEY_BYTES: usize = 64;
 
 /// What is known of the latest events of keys.
 #[derive(Debug)]
-pub(super) struct Remembered<L> {
+pub(super) struct LatestByKey<L> {
     map: HashMap<Box<str>, L>,
     bytes: usize,
 }
 
-impl<L> Default for Remembered<L> {
+impl<L> Default for LatestByKey<L> {
     fn default() -> Self {
         Self { map: HashMap::new(), bytes: 0 }
     }
 }
 
-impl<L> Remembered<L> {
+impl<L> LatestByKey<L> {
     /// Remembers the latest event of a key, and says which one was the latest before, if that is remembered.
     pub fn put(&mut self, key: &str, latest: L) -> Option<L> {
         if let Some(known) = self.map.get_mut(key) {
@@ -40,7 +40,7 @@ impl<L> Remembered<L> {
     }
 }
 
-impl<L> IntoIterator for Remembered<L> {
+impl<L> IntoIterator for LatestByKey<L> {
     type Item = (Box<str>, L);
     type IntoIter = hashbrown::hash_map::IntoIter<Box<str>, L>;
 

@@ -6,7 +6,7 @@ use crate::error::ReadError;
 use bytes::Bytes;
 
 /// How a store reads what was there before the writes of a commit.
-pub trait Before {
+pub trait PriorDocuments {
     /// Where a document lies. The store gets it back with what has become of the document.
     type Row;
 

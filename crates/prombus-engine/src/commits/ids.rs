@@ -34,34 +34,34 @@ fn place() -> Arc<str> {
 
 /// A commit that can be known again.
 #[derive(Debug, Clone)]
-pub(super) struct Name {
+pub(super) struct CommitKey {
     id: String,
     /// The key of its document: whose it is, and its id. The length keeps the two apart.
-    key: String,
+    document: String,
     /// The digest of what it asks for.
     request: u128,
 }
 
-impl Name {
-    /// The name of a request, where it has an id.
+impl CommitKey {
+    /// The key of a request, where it has an id.
     pub fn of(request: &CommitRequest) -> Option<Self> {
         let id = request.commit_id.clone()?;
         let caller = request.caller.as_deref().unwrap_or_default();
-        let key = format!("{}:{caller}{id}", caller.len());
-        Some(Self { id, key, request: digest(request) })
+        let document = format!("{}:{caller}{id}", caller.len());
+        Some(Self { id, document, request: digest(request) })
     }
 }
 
-/// What is known of a name.
-pub(super) struct Recalled {
+/// What is known of a commit.
+pub(super) struct KnownCommit {
     /// What was done by it.
     pub done: Option<Receipt>,
     /// The version of its document; 0 where there is none.
     version: u64,
 }
 
-/// What is remembered.
-pub(super) struct Memory {
+/// The receipts of commits with an id, and how long they are kept.
+pub(super) struct CommitIdStore {
     documents: Arc<dyn Documents>,
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
@@ -71,7 +71,7 @@ pub(super) struct Memory {
     swept_ms: AtomicU64,
 }
 
-impl Memory {
+impl CommitIdStore {
     pub fn new(documents: Arc<dyn Documents>, bus: Arc<dyn Bus>, clock: Arc<dyn Clock>) -> Self {
         Self { documents, bus, clock, ahead_ms: OnceCell::new(), swept_ms: AtomicU64::new(0) }
     }
@@ -87,30 +87,34 @@ impl Memory {
         Ok(u64::try_from(now).unwrap_or_default())
     }
 
-    /// What was done by the name of a commit; an error where it stood for another request.
-    pub async fn recall(&self, name: &Name) -> Result<Recalled, CommitRefused> {
+    /// What was done under the key of a commit; an error where it stood for another request.
+    pub async fn look_up(&self, key: &CommitKey) -> Result<KnownCommit, CommitRefused> {
         let now_ms = self.now_ms().await?;
         let is_fresh = |document: &Document| document.ts.saturating_add(REMEMBER_MS) > now_ms;
-        let Some(document) = self.documents.document(&place(), &name.key).await? else {
-            return Ok(Recalled { done: None, version: 0 });
+        let Some(document) = self.documents.document(&place(), &key.document).await? else {
+            return Ok(KnownCommit { done: None, version: 0 });
         };
         if !is_fresh(&document) {
-            return Ok(Recalled { done: None, version: document.version });
+            return Ok(KnownCommit { done: None, version: document.version });
         }
         match KeptReceipt::parse(&document.body) {
-            Some(kept) if kept.request == name.request => {
-                Ok(Recalled { done: Some(kept.receipt), version: document.version })
+            Some(kept) if kept.request == key.request => {
+                Ok(KnownCommit { done: Some(kept.receipt), version: document.version })
             }
-            _ => Err(CommitRefused::IdConflict(name.id.clone())),
+            _ => Err(CommitRefused::IdConflict(key.id.clone())),
         }
     }
 
     /// What keeps the receipt of a commit, provided that it was not done meanwhile.
-    pub async fn keep(&self, name: &Name, recalled: &Recalled) -> Result<DocumentWrite, ReadError> {
+    pub async fn receipt_write(
+        &self,
+        key: &CommitKey,
+        known: &KnownCommit,
+    ) -> Result<DocumentWrite, ReadError> {
         Ok(DocumentWrite {
-            if_version: Some(recalled.version),
+            if_version: Some(known.version),
             ts: self.now_ms().await?,
-            ..DocumentWrite::new(&place(), name.key.clone(), WriteOp::Receipt(name.request))
+            ..DocumentWrite::new(&place(), key.document.clone(), WriteOp::Receipt(key.request))
         })
     }
 
@@ -122,9 +126,9 @@ impl Memory {
         let mine =
             || self.swept_ms.compare_exchange(swept, now_ms, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         if due && mine() {
-            let memory = self.clone();
+            let store = self.clone();
             tokio::spawn(async move {
-                if let Err(error) = memory.forget_before(now_ms.saturating_sub(REMEMBER_MS)).await {
+                if let Err(error) = store.forget_before(now_ms.saturating_sub(REMEMBER_MS)).await {
                     tracing::warn!(%error, "failed to remove receipts of old commits");
                 }
             });
@@ -311,7 +315,7 @@ mod tests {
     fn callers_and_ids_are_kept_apart() {
         let key = |caller: Option<&str>, id: &str| {
             let (caller, commit_id) = (caller.map(str::to_owned), Some(id.to_owned()));
-            Name::of(&CommitRequest { caller, commit_id, ..CommitRequest::default() }).unwrap().key
+            CommitKey::of(&CommitRequest { caller, commit_id, ..CommitRequest::default() }).unwrap().document
         };
         let keys = [key(None, "ab"), key(Some("a"), "b"), key(Some("ab"), "c"), key(Some("a"), "bc")];
         assert_eq!(keys.iter().collect::<HashSet<_>>().len(), keys.len(), "{keys:?}");

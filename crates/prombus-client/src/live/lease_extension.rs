@@ -18,7 +18,7 @@ const MIN_LOOK: Duration = Duration::from_millis(10);
 const MAX_LOOK: Duration = Duration::from_secs(5);
 
 /// Extends leases of deliveries that wait in the feed for up to a time, and what `more` says.
-pub(super) async fn keep(feed: Arc<Feed>, up_to: Duration, more: impl Fn(Instant) -> Vec<Settle>) {
+pub(super) async fn extend_leases(feed: Arc<Feed>, up_to: Duration, more: impl Fn(Instant) -> Vec<Settle>) {
     loop {
         let pause = feed.lease_time().await / LOOKS_PER_LEASE;
         // Leases run out by the clock, and that is what is waited for.
