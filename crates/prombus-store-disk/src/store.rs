@@ -483,7 +483,7 @@ impl Documents for DiskStore {
         }
         // On a thread of its own, because tables may have to come from the disk first.
         let (state, key) = (state.clone(), key.to_owned());
-        beside(move || prombus_rows::get(&view.rows, &state, &key)).await
+        on_blocking_thread(move || prombus_rows::get(&view.rows, &state, &key)).await
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {

@@ -437,7 +437,7 @@ impl Disk for SimDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        self.look(self.life(), State::writable)?;
+        self.look(self.life(), |state| state.writable())?;
         self.handle(path)
     }
 
