@@ -153,14 +153,19 @@ impl TimeTravel {
     }
 
     /// The document of a changelog projection as the events of its key with `ts <= at` leave it; `None` where there was none.
+    /// It is [`ProjectionError::Bad`] where events of other keys may have written documents.
     pub async fn document_at(
         &self,
         collection: &str,
         (key, at): (&str, u64),
     ) -> Result<Option<Document>, TimeTravelError> {
-        let (plan, topic) = self.projections.changelog_of(collection).await?;
-        let Some(topic) = self.log.topic(&topic).await? else { return Ok(None) };
-        document::document_of(&*self.log, &topic, (key, at), plan).await
+        let changelog = self.projections.changelog_of(collection).await?;
+        let Some(topic) = self.log.topic(&changelog.topic).await? else { return Ok(None) };
+        let plan = changelog.plan.clone();
+        let document = document::document_of(&*self.log, &topic, (key, at), plan).await?;
+        // Afterwards, so that all events that were read have been compared.
+        self.projections.check_keys(&changelog, &topic).await?;
+        Ok(document)
     }
 
     /// What time it is.

@@ -33,7 +33,11 @@ behaviours! {
         versions_and_marks_are_heeded
         an_event_that_fails_writes_nothing
         what_has_no_history_is_told_why
-        documents_are_exact_or_gone;
+        documents_are_exact_or_gone
+        documents_that_other_keys_write_have_no_past
+        another_definition_of_the_key_knows_no_past_until_it_is_rebuilt
+        an_event_that_failed_counts_by_its_key
+        documents_with_a_unique_index_have_no_past;
 }
 
 #[test]
