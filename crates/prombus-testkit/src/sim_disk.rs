@@ -61,6 +61,7 @@ struct State {
     /// Handles of an earlier life are dead.
     life: u64,
     operations: u64,
+    reads: u64,
     crash_at: Option<(u64, Crash)>,
     fault_at: Option<(u64, Fault)>,
     /// Folders that are open.
@@ -111,6 +112,11 @@ impl SimDisk {
     /// How many operations that change something there were since the last start.
     pub fn operations(&self) -> u64 {
         self.0.lock().operations
+    }
+
+    /// How often something was read of a file.
+    pub fn reads(&self) -> u64 {
+        self.0.lock().reads
     }
 
     /// Lets the machine go down in the middle of operation `number` (counted from the last start).
@@ -532,13 +538,14 @@ struct SimFile {
 
 impl DiskFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        self.disk.look(self.life, |state| {
-            let now = &state.files[&self.file].now;
-            let start = (at as usize).min(now.len());
-            let len = buffer.len().min(now.len() - start);
-            buffer[..len].copy_from_slice(&now[start..start + len]);
-            Ok(len)
-        })
+        let mut state = self.disk.0.lock();
+        state.alive(self.life)?;
+        state.reads += 1;
+        let now = &state.files[&self.file].now;
+        let start = (at as usize).min(now.len());
+        let len = buffer.len().min(now.len() - start);
+        buffer[..len].copy_from_slice(&now[start..start + len]);
+        Ok(len)
     }
 
     fn write_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
