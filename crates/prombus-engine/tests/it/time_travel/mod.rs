@@ -27,6 +27,7 @@ behaviours! {
         a_key_in_two_partitions_is_there_once
         what_comes_later_is_not_seen
         what_goes_meanwhile_is_missed
+        a_topic_is_not_cleaned_in_the_background_while_all_its_keys_are_read
         a_time_before_the_horizon_is_gone;
     documents:
         a_document_is_what_its_events_left
