@@ -406,7 +406,8 @@ impl Hub {
 
     /// What was at a time.
     pub fn time_travel(&self) -> TimeTravel {
-        TimeTravel::new(self.store.log.clone(), self.projections.clone(), self.clock.clone())
+        let (log, clock) = (self.store.log.clone(), self.clock.clone());
+        TimeTravel::new(log, self.projections.clone(), self.cleaning.clone(), clock)
     }
 
     /// The event with this id.

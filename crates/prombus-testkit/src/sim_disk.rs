@@ -121,6 +121,11 @@ impl SimDisk {
         self.0.lock().reads.get(&std::thread::current().id()).copied().unwrap_or_default()
     }
 
+    /// How many reads there were of files.
+    pub fn reads(&self) -> u64 {
+        self.0.lock().reads.values().sum()
+    }
+
     /// Lets the machine go down in the middle of operation `number` (counted from the last start).
     pub fn crash_at(&self, number: u64, crash: Crash) {
         let mut state = self.0.lock();

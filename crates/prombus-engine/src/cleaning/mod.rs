@@ -10,6 +10,7 @@
 
 mod compaction;
 mod forgetting;
+mod holds;
 mod latest_by_key;
 mod losses;
 mod pages;
@@ -24,6 +25,8 @@ use crate::homes::Claims;
 use crate::retry::Tries;
 use crate::turns::Turns;
 use bytestring::ByteString;
+pub(crate) use holds::Hold;
+use holds::Holds;
 use parking_lot::Mutex;
 use pass::{Counted, Pace, Pass};
 use prombus_core::{
@@ -32,9 +35,13 @@ use prombus_core::{
 };
 pub use snapshots::SnapshotStatus;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+
+/// So long is a pass waited for that is under way.
+const MAX_HOLD_WAIT: Duration = Duration::from_secs(5);
 
 /// What cleaning needs of the hub.
 pub(crate) struct CleaningContext {
@@ -101,6 +108,7 @@ pub struct Cleaning {
     turns: Turns,
     /// Of those who publish snapshots, which go on beside others for the most part.
     snapshot_turns: Turns,
+    holds: Arc<Holds>,
     closing: watch::Sender<bool>,
     rounds: Mutex<Vec<JoinHandle<()>>>,
     durations: Arc<Histogram>,
@@ -141,6 +149,7 @@ impl Cleaning {
             hub,
             turns: Turns::default(),
             snapshot_turns: Turns::default(),
+            holds: Arc::default(),
             closing: watch::Sender::new(false),
             rounds: Mutex::default(),
             durations: Arc::default(),
@@ -191,6 +200,15 @@ impl Cleaning {
     /// The turn at a topic: until it is let go of, nobody else cleans there.
     pub(crate) async fn turn(&self, topic: &TopicName) -> OwnedMutexGuard<()> {
         self.turns.of(topic).lock_owned().await
+    }
+
+    /// Has background passes leave a topic alone until the hold is dropped, though not for ever. One that is under way is
+    /// waited for, within reason. What is asked for by hand is done.
+    pub(crate) async fn hold(&self, topic: &TopicName) -> Hold {
+        let hold = self.holds.hold(topic);
+        // Where it takes too long, its commits may disturb whoever holds the topic, who finds out by itself.
+        let _ = tokio::time::timeout(MAX_HOLD_WAIT, self.turn(topic)).await;
+        hold
     }
 
     /// Gives up all events of a key that the topic has now, together with the documents that were made of it, and says how

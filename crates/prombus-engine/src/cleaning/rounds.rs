@@ -45,8 +45,13 @@ impl Cleaning {
             Err(error) => return tracing::warn!(%error, "failed to clean topics; will retry"),
         };
         let to_clean = topics.into_iter().filter(|topic| topic.config.lets_events_go());
-        for name in to_clean.map(|topic| topic.name).collect::<Vec<TopicName>>() {
+        let to_clean: Vec<TopicName> = to_clean.map(|topic| topic.name).collect();
+        self.holds.keep_only(|topic| to_clean.contains(topic));
+        for name in to_clean {
             tokio::task::yield_now().await;
+            if !self.holds.may_clean(&name) {
+                continue;
+            }
             match self.work(&name, &Task::Clean(Pace::Gentle)).await {
                 Ok(cleaned) if cleaned.events > 0 => {
                     let (events, bytes) = (cleaned.events, cleaned.bytes);

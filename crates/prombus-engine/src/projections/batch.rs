@@ -86,6 +86,8 @@ pub(super) struct Applied {
     pub refusals: u32,
     /// Why it was not applied, after how many attempts.
     pub failure: Option<(String, u32)>,
+    /// Whether it is about a document with another key than its own.
+    pub has_other_key: bool,
 }
 
 /// Events that were applied, in order.
@@ -97,9 +99,14 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    fn push(&mut self, event: Event, failure: Option<(String, u32)>) {
+    fn push(&mut self, event: Event, failure: Option<(String, u32)>, has_other_key: bool) {
         let (writes_end, publishes_end) = (self.writes.len(), self.publishes.len());
-        self.applied.push(Applied { event, writes_end, publishes_end, refusals: 0, failure });
+        self.applied.push(Applied { event, writes_end, publishes_end, refusals: 0, failure, has_other_key });
+    }
+
+    /// Whether an event is about a document with another key than its own.
+    pub fn has_other_keys(&self) -> bool {
+        self.applied.iter().any(|applied| applied.has_other_key)
     }
 
     /// Which event a write is of.
@@ -175,6 +182,11 @@ fn planned(plan: &Plan, event: &Event) -> Result<Vec<DocumentWrite>, String> {
     applied.unwrap_or_else(|panic| Err(told(&*panic)))
 }
 
+/// Whether an event is about a document with another key than its own. Where the key cannot be told, it writes none.
+fn is_about_other_key(plan: &Plan, event: &Event, writes: Option<&[DocumentWrite]>) -> bool {
+    catch_unwind(AssertUnwindSafe(|| plan.is_about_other_key(event, writes))).unwrap_or(false)
+}
+
 /// What a projection in Rust comes to; a panic in it is a failure like others.
 pub(super) async fn caught(
     work: impl Future<Output = Result<(), ProjectFailure>>,
@@ -208,6 +220,7 @@ pub(super) fn by_plan(
             Some(Ok(raised)) => planned(plan, &raised),
             Some(Err(why)) => Err(not_normalized(&why)),
         };
+        let has_other_key = is_about_other_key(plan, &event, done.as_deref().ok());
         let failure = match done {
             Ok(writes) => {
                 made += writes.iter().map(DocumentWrite::size).sum::<usize>();
@@ -223,7 +236,7 @@ pub(super) fn by_plan(
                 Some((reason, plan.retries + 1))
             }
         };
-        batch.push(event, failure);
+        batch.push(event, failure, has_other_key);
     }
     batch
 }
@@ -278,6 +291,7 @@ pub(super) async fn by_code(
         publishes_end,
         refusals: 0,
         failure,
+        has_other_key: false,
     });
     Ok(Batch { applied: applied.collect(), writes: pending.writes, publishes: pending.publishes })
 }

@@ -198,6 +198,11 @@ impl Expression {
         }
     }
 
+    /// Whether it is the key of the event and nothing else.
+    pub fn is_event_key(&self) -> bool {
+        matches!(self.0, Kind::Key)
+    }
+
     /// What it is of an event, as the key of a document.
     pub fn key(&self, facts: &Facts<'_>) -> Result<String, String> {
         if let Kind::Payload(path, _) = &self.0

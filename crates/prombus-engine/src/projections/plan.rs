@@ -159,6 +159,36 @@ impl Plan {
         matches!(self.rule, Rule::Changelog(_))
     }
 
+    /// Whether what it writes may be refused because of other documents.
+    pub(super) fn has_unique_index(&self) -> bool {
+        self.collections.iter().any(|(_, config)| config.indexes.iter().any(|index| index.unique))
+    }
+
+    /// Whether an event may write a document with another key than its own.
+    pub(crate) fn may_write_other_keys(&self) -> bool {
+        match &self.rule {
+            Rule::Changelog(changelog) => !changelog.key.is_event_key(),
+            Rule::Transaction(_) => true,
+        }
+    }
+
+    /// Whether an event of a changelog is about a document with another key than its own. That goes by the expression of the
+    /// key alone: an event that fails may be applied by another definition, which has the same.
+    pub(super) fn is_about_other_key(&self, event: &Event, writes: Option<&[DocumentWrite]>) -> bool {
+        let Rule::Changelog(changelog) = &self.rule else { return false };
+        // A tombstone is about its own key.
+        if changelog.key.is_event_key() || event.payload.is_null() {
+            return false;
+        }
+        match writes.and_then(<[_]>::first) {
+            Some(write) => event.key.as_deref() != Some(&*write.key),
+            None => {
+                let key = Facts::of(event).and_then(|facts| changelog.key.key(&facts));
+                key.is_ok_and(|key| event.key.as_deref() != Some(&*key))
+            }
+        }
+    }
+
     /// Applies it to a batch, and takes note of how long that took. `work` also says to how many events it was applied.
     pub(crate) fn time<T>(&self, work: impl FnOnce() -> (T, usize)) -> T {
         self.probation.time(work)

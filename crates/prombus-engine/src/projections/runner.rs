@@ -10,7 +10,7 @@ use super::Plan;
 use super::batch::{Batch, Projector, by_code, by_plan};
 use super::merged_partitions::{MOST_EVENTS, MergedPartitions, PageRequest, Run};
 use super::slots::WorkSlots;
-use super::stored::{cursor_key, failed_key, failures_of, shadow};
+use super::stored::{OTHER_KEYS, cursor_key, failed_key, failures_of, shadow};
 use crate::bus::{Bus, BusError};
 use crate::filter::{Turn, off_the_runtime};
 use crate::groups::{Failure, Reader, letter_of};
@@ -194,6 +194,8 @@ pub(super) struct Runner {
     full_batches: usize,
     /// How much the last batch made, in KiB.
     last_kib: usize,
+    /// Whether it is stored that it has met [`OTHER_KEYS`], as far as it knows.
+    has_noted_other_keys: bool,
     pub failures: Failures,
 }
 
@@ -220,6 +222,7 @@ impl Runner {
             most_events: MOST_EVENTS,
             full_batches: 0,
             last_kib: 0,
+            has_noted_other_keys: false,
             failures: Failures::default(),
         }
     }
@@ -490,21 +493,30 @@ impl Runner {
         let mut documents = std::mem::take(&mut batch.writes);
         let failed = batch.applied.iter().filter(|applied| applied.failure.is_some());
         documents.extend(failed.map(|applied| self.failed_note(&applied.event)));
+        if batch.has_other_keys() && !self.has_noted_other_keys {
+            documents.push(self.other_keys_note());
+        }
         Commit { events, documents, cursors, origin: Origin::Derived, ..Commit::default() }
     }
 
     /// Notes that the collections lack what an event does.
     fn failed_note(&self, event: &Event) -> DocumentWrite {
-        let live = failures_of(&self.name);
-        let collection = if self.rebuild { shadow(&live) } else { live };
         let topic = self.topic.as_ref().map_or(0, |topic| topic.number.0);
         let body = Json::from_stored(format!("{{\"id\":\"{}\",\"topic\":{topic}}}", event.id).into());
         let key = failed_key(event.partition.0, event.offset.0);
-        DocumentWrite {
-            owner: Owner::projection(&self.name),
-            ts: event.ts,
-            ..DocumentWrite::new(&collection, key, WriteOp::Set(body))
-        }
+        DocumentWrite { ts: event.ts, ..self.note(key, body) }
+    }
+
+    /// Notes that which events a document comes from cannot be told by its key.
+    fn other_keys_note(&self) -> DocumentWrite {
+        self.note(OTHER_KEYS.to_owned(), Json::from_stored("{}".into()))
+    }
+
+    fn note(&self, key: String, body: Json) -> DocumentWrite {
+        let live = failures_of(&self.name);
+        let collection = if self.rebuild { shadow(&live) } else { live };
+        let owner = Owner::projection(&self.name);
+        DocumentWrite { owner, ..DocumentWrite::new(&collection, key, WriteOp::Set(body)) }
     }
 
     fn letter(&self, event: &Event, reason: &str, attempts: u32) -> Option<Append> {
@@ -587,6 +599,7 @@ impl Runner {
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {
         self.partitions.land(ends);
+        self.has_noted_other_keys |= batch.has_other_keys();
         if batch.applied.len() >= self.most_events {
             self.full_batches += 1;
         }

@@ -38,6 +38,13 @@ pub(super) struct Record {
     /// Of which incarnation of the topic, if there was one.
     #[serde(default)]
     pub rebuilt_from: Option<u32>,
+    /// Whether the key of every event that was applied was compared with that of its document, as the definition has it now.
+    /// What an earlier build has applied was not.
+    #[serde(default)]
+    pub keys_compared: bool,
+    /// The same of the events of the rebuild.
+    #[serde(default)]
+    pub rebuild_compares: bool,
 }
 
 impl Record {
@@ -49,17 +56,36 @@ impl Record {
     /// A projection that has done nothing yet.
     pub fn new(definition: Definition) -> Self {
         let made = definition.clone();
-        let (mixed, rebuilding, partial) = (false, false, false);
-        Self { definition, made, mixed, moves: 0, rebuilding, partial, rebuilt_from: None }
+        Self {
+            definition,
+            made,
+            mixed: false,
+            moves: 0,
+            rebuilding: false,
+            partial: false,
+            rebuilt_from: None,
+            keys_compared: true,
+            rebuild_compares: false,
+        }
     }
 
     /// The same projection with another definition, when its cursors have moved so often.
     pub fn redefined(&self, definition: Definition, moves: u64) -> Self {
         let mixed = self.mixed || (self.is_stale() && moves != self.moves);
         let moves = if definition.topic == self.definition.topic { moves } else { 0 };
-        let (made, rebuilding, partial) = (self.made.clone(), false, false);
-        Self { definition, made, mixed, moves, rebuilding, partial, rebuilt_from: None }
+        let keys_compared = self.keys_compared && writes_same_keys(&self.definition, &definition);
+        let made = self.made.clone();
+        Self { made, mixed, moves, keys_compared, ..Self::new(definition) }
     }
+}
+
+/// Whether two definitions see the same documents in the same events.
+fn writes_same_keys(one: &Definition, other: &Definition) -> bool {
+    let keys = |definition: &Definition| {
+        let Definition { topic, collection, key, normalize, .. } = definition;
+        (topic.clone(), collection.clone(), key.clone(), *normalize)
+    };
+    keys(one) == keys(other)
 }
 
 /// What decides the content of collections. Indexes, changefeeds and retries take effect at once; of those, only what
@@ -84,6 +110,12 @@ fn keep_unique(indexes: &mut Vec<IndexDefinition>) {
 /// The collection that says which projections there are.
 pub(super) fn collection_name() -> Arc<str> {
     collection::internal_name("hub", "projections")
+}
+
+/// What is stored of a projection, if it can be read.
+pub(super) async fn record_of(documents: &dyn Documents, name: &str) -> Result<Option<Record>, ReadError> {
+    let stored = documents.document(&collection_name(), name).await?;
+    Ok(stored.and_then(|stored| serde_json::from_slice(stored.body.as_bytes()).ok()))
 }
 
 /// What stores a projection, or forgets it.
@@ -166,10 +198,13 @@ pub(super) fn shadow(collection: &str) -> Arc<str> {
     collection::internal_name(collection, "rebuild")
 }
 
-/// The collection that says which events a projection has failed and not made up for.
+/// The collection that says which events a projection has failed and not made up for, and whether it has met [`OTHER_KEYS`].
 pub(super) fn failures_of(projection: &str) -> Arc<str> {
     collection::internal_name(projection, "failed")
 }
+
+/// The document there that says that events were about documents with other keys than their own.
+pub(super) const OTHER_KEYS: &str = "other keys";
 
 /// What is said there of an event, by its place.
 pub(super) fn failed_key(partition: u32, offset: u64) -> String {

@@ -6,10 +6,11 @@
 //! What is visible when it begins is the position that all of it is about. Where events are given up after that, a key that
 //! changes meanwhile could be missing: its last event up to the position may be gone. So each round looks whether single
 //! events were given up since, in a partition where that happens. The first round then begins anew; later, when something was
-//! handed out already, the rest is refused.
+//! handed out already, the rest is refused. So that this is rare, compaction and retention leave the topic alone meanwhile.
 
 use super::TimeTravelError;
 use super::key_table::{EventPlace, KeyTable};
+use crate::cleaning::Hold;
 use prombus_core::{Event, EventLog, Kept, Offset, Page, Partition, ReadError, ReadRequest, TopicState};
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub struct AllKeys {
     /// The places of the events that this round hands out, of which so many are done.
     places: Vec<EventPlace>,
     done: usize,
+    /// Until the end.
+    hold: Option<Hold>,
 }
 
 impl AllKeys {
@@ -45,11 +48,12 @@ impl AllKeys {
     pub(super) async fn new(
         log: Arc<dyn EventLog>,
         topic: TopicState,
-        at: u64,
+        (at, hold): (u64, Hold),
     ) -> Result<Self, TimeTravelError> {
         let (position, places) = (Vec::new(), Vec::new());
         let (keys_bytes, seed) = (KEYS_BYTES, fastrand::u64(..));
-        Ok(Self { log, topic, at, position, keys_bytes, seed, rest: Some(0), places, done: 0 })
+        let (rest, hold) = (Some(0), Some(hold));
+        Ok(Self { log, topic, at, position, keys_bytes, seed, rest, places, done: 0, hold })
     }
 
     /// Lets the places of keys take so many bytes.
@@ -79,7 +83,10 @@ impl AllKeys {
             self.begin().await?;
         }
         while self.done == self.places.len() {
-            let Some(from) = self.rest else { return Ok(None) };
+            let Some(from) = self.rest else {
+                self.hold = None;
+                return Ok(None);
+            };
             self.round(from).await.map_err(|disturbed| match disturbed {
                 Disturbed::Moved => moved(),
                 Disturbed::Failed(error) => error,

@@ -2,7 +2,7 @@
 //!
 //! That is the document only where events and documents have the same keys. A definition whose key is `event.key` sees to
 //! that. Any other may: each event of the key is asked which document it writes, and one that writes another is a mistake of
-//! the question. Events of other keys are not looked for.
+//! the question. Whether events of other keys have written documents is known to their projection (`registry/past.rs`).
 
 use super::reduce::{Effort, Reduced, Reducer};
 use super::{TimeTravelError, walk};

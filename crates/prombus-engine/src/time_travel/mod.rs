@@ -46,6 +46,7 @@ pub use base::Base;
 pub use merge::MAX_STATE_BYTES;
 pub use walk::{LastApplied, StateAt};
 
+use crate::cleaning::Cleaning;
 use crate::projections::{ProjectionError, Projections};
 use merge::Merged;
 use prombus_core::{Clock, Document, Event, EventLog, Json, ReadError, TopicName, TopicState};
@@ -106,12 +107,18 @@ pub enum Reduce {
 pub struct TimeTravel {
     log: Arc<dyn EventLog>,
     projections: Arc<Projections>,
+    cleaning: Arc<Cleaning>,
     clock: Arc<dyn Clock>,
 }
 
 impl TimeTravel {
-    pub(crate) fn new(log: Arc<dyn EventLog>, projections: Arc<Projections>, clock: Arc<dyn Clock>) -> Self {
-        Self { log, projections, clock }
+    pub(crate) fn new(
+        log: Arc<dyn EventLog>,
+        projections: Arc<Projections>,
+        cleaning: Arc<Cleaning>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { log, projections, cleaning, clock }
     }
 
     /// The state of a key as its events with `ts <= at` leave it; `None` where there was none. Costs as much as the key has
@@ -147,20 +154,28 @@ impl TimeTravel {
         walk::state_of(&*self.log, &topic, (key, at), &ByFunction::new(reduce)).await
     }
 
-    /// The states of all keys, as [`Reduce::Replace`] says, of what is visible now.
+    /// The states of all keys, as [`Reduce::Replace`] says, of what is visible now. Until all of them are read, or these are
+    /// dropped, the topic is not cleaned in the background, for ten minutes at most.
     pub async fn all_at(&self, topic: &TopicName, at: u64) -> Result<AllKeys, TimeTravelError> {
-        AllKeys::new(self.log.clone(), self.existing(topic).await?, at).await
+        let state = self.existing(topic).await?;
+        let hold = self.cleaning.hold(topic).await;
+        AllKeys::new(self.log.clone(), state, (at, hold)).await
     }
 
     /// The document of a changelog projection as the events of its key with `ts <= at` leave it; `None` where there was none.
+    /// It is [`ProjectionError::Bad`] where events of other keys may have written documents.
     pub async fn document_at(
         &self,
         collection: &str,
         (key, at): (&str, u64),
     ) -> Result<Option<Document>, TimeTravelError> {
-        let (plan, topic) = self.projections.changelog_of(collection).await?;
-        let Some(topic) = self.log.topic(&topic).await? else { return Ok(None) };
-        document::document_of(&*self.log, &topic, (key, at), plan).await
+        let changelog = self.projections.changelog_of(collection).await?;
+        let Some(topic) = self.log.topic(&changelog.topic).await? else { return Ok(None) };
+        let plan = changelog.plan.clone();
+        let document = document::document_of(&*self.log, &topic, (key, at), plan).await?;
+        // Afterwards, so that all events that were read have been compared.
+        self.projections.check_keys(&changelog, &topic).await?;
+        Ok(document)
     }
 
     /// What time it is.

@@ -39,7 +39,7 @@ pub fn erase(rewriter: &mut Rewriter<'_>) -> Result<(), CommitError> {
     let shared = rewriter.shared;
     if !shared.view().forgotten.is_empty() {
         let Renewed { part, sequence } = rewriter.renew(true)?;
-        let names = Names::of(&shared.view(), sequence);
+        let names = Names::of(&shared.view());
         let parts: Vec<PartName> = shared.view().parts.iter().map(|part| part.name).collect();
         for name in parts.into_iter().filter(|name| name.number < part) {
             if shared.closing.load(Ordering::Relaxed) {
@@ -99,10 +99,10 @@ pub struct Names {
 }
 
 impl Names {
-    /// Those that were forgotten up to a commit.
-    pub fn of(view: &View, sequence: u64) -> Self {
-        let upto = view.forgotten.iter().filter(|(_, forgotten)| **forgotten <= sequence);
-        let keys: Vec<(u32, Arc<str>)> = upto.map(|(key, _)| key.clone()).collect();
+    /// All of them. One that was forgotten a moment ago may have been forgotten before, too, and only the last time is known:
+    /// whoever waits for what went the first time must not be answered before that is erased.
+    pub fn of(view: &View) -> Self {
+        let keys: Vec<(u32, Arc<str>)> = view.forgotten.keys().cloned().collect();
         let names = keys.iter().map(|(_, key)| key.clone()).collect();
         Self { keys, names }
     }

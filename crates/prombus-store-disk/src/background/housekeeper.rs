@@ -299,7 +299,7 @@ impl Housekeeper {
         if self.is_merging {
             return;
         }
-        let names = Names::of(view, u64::MAX);
+        let names = Names::of(view);
         let is_done = match self.tables.have_gone(&names, &view.is_alive()) {
             Ok(false) => self.remove_older().map(|()| true),
             Ok(true) => {

@@ -8,6 +8,7 @@ use crate::journal::part::EventAt;
 use crate::journal::position::PartitionRef;
 use crate::journal::record::EventHead;
 use hashbrown::HashMap;
+use std::cmp::Reverse;
 use uuid::Uuid;
 
 /// The fewest buckets of [`Chains`].
@@ -281,6 +282,23 @@ impl ActiveIndex {
             LookupKey::Id(id, hash) => {
                 let own = self.ids.latest_first(hash).find(|at| *at < below);
                 own.max(self.made(Uuid::from_u128(id)).filter(|at| *at < below))
+            }
+        }
+    }
+
+    /// At most `limit` places below `below` that `by` points at, the last one first.
+    pub fn latest(&self, by: LookupKey, below: u32, limit: usize) -> Vec<u32> {
+        match by {
+            LookupKey::Key(hash) => {
+                self.keys.latest_first(hash).filter(|at| *at < below).take(limit).collect()
+            }
+            LookupKey::Id(id, hash) => {
+                let made = self.made(Uuid::from_u128(id));
+                let all = self.ids.latest_first(hash).chain(made).filter(|at| *at < below);
+                let mut places: Vec<u32> = all.collect();
+                places.sort_unstable_by_key(|at| Reverse(*at));
+                places.truncate(limit);
+                places
             }
         }
     }

@@ -3,4 +3,5 @@
 pub(crate) mod active;
 pub(crate) mod bloom;
 pub(crate) mod lookup;
+pub(crate) mod newest;
 pub(crate) mod sidecar;

@@ -273,11 +273,11 @@ impl Sidecar {
         Ok(low)
     }
 
-    /// The last place below `below` that `by` points at.
-    pub fn newest(&self, by: LookupKey, below: u32) -> io::Result<Option<u32>> {
+    /// At most `limit` places below `below` that `by` points at, the last one first.
+    pub fn latest(&self, by: LookupKey, below: u32, limit: usize) -> io::Result<Vec<u32>> {
         match by {
-            LookupKey::Id(_, hash) => self.ids.newest(&self.file, hash, below),
-            LookupKey::Key(hash) => self.keys.newest(&self.file, hash, below),
+            LookupKey::Id(_, hash) => self.ids.latest(&self.file, (hash, below), limit),
+            LookupKey::Key(hash) => self.keys.latest(&self.file, (hash, below), limit),
         }
     }
 
@@ -364,17 +364,20 @@ impl HashIndex {
         Ok(low + entries.lower_bound((hash, at)) as u32)
     }
 
-    fn newest(&self, file: &PagedFile, hash: u64, below: u32) -> io::Result<Option<u32>> {
+    fn latest(&self, file: &PagedFile, (hash, below): (u64, u32), limit: usize) -> io::Result<Vec<u32>> {
         let (from, to) = self.bucket(hash);
-        let last = if to - from <= SMALL {
+        let (entries, end) = if to - from <= SMALL {
             // The usual case: one read for the whole bucket.
             let entries = self.read(file, from, to)?;
-            entries.lower_bound((hash, below)).checked_sub(1).map(|last| entries.get(last))
+            let end = entries.lower_bound((hash, below));
+            (entries, end)
         } else {
-            let before = self.lower_bound(file, hash, below)?;
-            if before == from { None } else { Some(self.read(file, before - 1, before)?.get(0)) }
+            let end = self.lower_bound(file, hash, below)?;
+            let start = from.max(end.saturating_sub(limit.min(u32::MAX as usize) as u32));
+            (self.read(file, start, end)?, (end - start) as usize)
         };
-        Ok(last.filter(|(found, _)| *found == hash).map(|(_, at)| at))
+        let found = (0..end).rev().map(|n| entries.get(n)).take_while(|(found, _)| *found == hash);
+        Ok(found.map(|(_, at)| at).take(limit).collect())
     }
 
     fn oldest(&self, file: &PagedFile, hash: u64, from: u32, limit: usize) -> io::Result<Vec<u32>> {
@@ -476,17 +479,21 @@ mod tests {
             assert_eq!((sidecar.part_end, sidecar.last_recorded_ts), (77, 88));
             for i in 0..events {
                 let by = LookupKey::id(1, id(i));
-                assert_eq!(sidecar.newest(by, u32::MAX).unwrap(), Some(i * 100));
-                assert_eq!(sidecar.newest(by, i * 100).unwrap(), None);
+                assert_eq!(sidecar.latest(by, u32::MAX, 9).unwrap(), [i * 100]);
+                assert_eq!(sidecar.latest(by, i * 100, 9).unwrap(), [0; 0]);
             }
-            assert_eq!(sidecar.newest(LookupKey::id(1, id(events)), u32::MAX).unwrap(), None);
+            assert_eq!(sidecar.latest(LookupKey::id(1, id(events)), u32::MAX, 9).unwrap(), [0; 0]);
             let of_key: Vec<u32> = (0..events).filter(|i| i % 10 == 4).map(|i| i * 100).collect();
             let hash = xxh3_64(&4u32.to_le_bytes());
             assert_eq!(sidecar.of_key(hash, 0, usize::MAX).unwrap(), of_key);
-            assert_eq!(sidecar.newest(LookupKey::Key(hash), u32::MAX).unwrap(), of_key.last().copied());
+            let backwards: Vec<u32> = of_key.iter().rev().copied().collect();
+            for limit in [1, 9, 1000] {
+                let latest = sidecar.latest(LookupKey::Key(hash), u32::MAX, limit).unwrap();
+                assert_eq!(latest, backwards[..limit.min(backwards.len())]);
+            }
             if of_key.len() > 9 {
                 assert_eq!(sidecar.of_key(hash, of_key[3], 5).unwrap(), of_key[3..8]);
-                assert_eq!(sidecar.newest(LookupKey::Key(hash), of_key[7]).unwrap(), Some(of_key[6]));
+                assert_eq!(sidecar.latest(LookupKey::Key(hash), of_key[7], 1).unwrap(), [of_key[6]]);
             }
             let run = sidecar.run(PartitionRef { topic: 1, partition: 0 }).unwrap();
             assert_eq!((run.first, run.count), (5, u64::from(events.div_ceil(3))));

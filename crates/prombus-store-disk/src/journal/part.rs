@@ -7,6 +7,7 @@
 use crate::disk::{Disk, DiskFile, folder_of, read_exact, remove_if_there};
 use crate::index::active::ActiveIndex;
 use crate::index::lookup::LookupKey;
+use crate::index::newest::{Backwards, DeadStretches, Verdict};
 use crate::index::sidecar::{Sidecar, TS_EVERY};
 use crate::journal::batch::Secret;
 use crate::journal::position::{PartitionRef, Pos};
@@ -205,6 +206,8 @@ pub struct Part {
     end: OnceLock<u32>,
     /// How much is read for an event whose length is not known yet, once it has an index on disk.
     guess: OnceLock<usize>,
+    /// What of it need not be gone over by those who look for the latest event of a key.
+    pub dead: DeadStretches,
 }
 
 /// As much as nearly all events take, where all are about the same.
@@ -225,14 +228,15 @@ impl fmt::Debug for Part {
 impl Part {
     /// A part with an index in memory.
     pub fn active(name: PartName, file: Arc<dyn DiskFile>, index: ActiveIndex) -> Self {
-        let (end, guess) = Default::default();
-        Self { name, file, index: RwLock::new(Index::Active(RwLock::new(index))), end, guess }
+        let (end, guess, dead) = Default::default();
+        Self { name, file, index: RwLock::new(Index::Active(RwLock::new(index))), end, guess, dead }
     }
 
     /// A part with its index on disk.
     pub fn sealed(name: PartName, file: Arc<dyn DiskFile>, sidecar: Sidecar) -> Self {
         let (end, guess) = (sidecar.part_end.into(), guess_by(&sidecar).into());
-        Self { name, file, end, guess, index: RwLock::new(Index::Sealed(sidecar)) }
+        let dead = DeadStretches::default();
+        Self { name, file, end, guess, dead, index: RwLock::new(Index::Sealed(sidecar)) }
     }
 
     /// Notes that it is full, and where it ends.
@@ -298,12 +302,20 @@ impl Part {
         }
     }
 
-    /// The last place below `below` that `by` points at.
-    pub fn newest(&self, by: LookupKey, below: u32) -> io::Result<Option<u32>> {
-        match &*self.index() {
-            Index::Active(index) => Ok(index.read().newest(by, below)),
-            Index::Sealed(sidecar) => sidecar.newest(by, below),
-        }
+    /// The last event below `below` that `by` points at and that `judge` says is the one. What it says is dead must be so for all
+    /// who know the journal up to `as_of`.
+    pub fn newest(
+        &self,
+        by: LookupKey,
+        (below, as_of): (u32, Pos),
+        judge: impl Fn(&[u8]) -> Verdict,
+    ) -> io::Result<Option<Bytes>> {
+        let places = |below, limit| match &*self.index() {
+            Index::Active(index) => Ok(index.read().latest(by, below, limit)),
+            Index::Sealed(sidecar) => sidecar.latest(by, below, limit),
+        };
+        let item = |at| self.item(at);
+        Backwards { by, dead: &self.dead, as_of, places, item }.find(below, judge)
     }
 
     /// At most `limit` places of a key in a range, in the order of the journal.

@@ -3,6 +3,7 @@
 //! A read view holds its parts, so nothing that it refers to goes away while it is in use.
 
 use crate::index::lookup::{LookupKey, key_hash};
+use crate::index::newest::Verdict;
 use crate::journal::part::{EventAt, Part};
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record;
@@ -261,13 +262,14 @@ impl ReadView {
     ) -> Result<Option<Event>, ReadError> {
         let before = before.unwrap_or(self.0.end);
         for part in self.among(among).iter().rev().filter(|part| part.number() <= before.part) {
-            let mut below = if part.number() == before.part { before.at } else { u32::MAX };
-            while let Some(at) = part.newest(by, below).map_err(failed)? {
-                let item = part.item(at).map_err(failed)?;
-                if self.is_kept(&item, topic) && is_it(&item) {
-                    return Ok(record::event(&item, topic.name.clone()));
-                }
-                below = at;
+            let below = if part.number() == before.part { before.at } else { u32::MAX };
+            let found = part.newest(by, (below, self.0.end), |item| match record::event_head(item) {
+                Some(head) if !self.0.is_kept(head.partition, head.offset) => Verdict::Dead,
+                Some(head) if head.partition.topic == topic.number.0 && is_it(item) => Verdict::Found,
+                _ => Verdict::Other,
+            });
+            if let Some(item) = found.map_err(failed)? {
+                return Ok(record::event(&item, topic.name.clone()));
             }
         }
         Ok(None)

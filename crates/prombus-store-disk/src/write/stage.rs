@@ -7,6 +7,7 @@ use crate::background::builder::{self, Build};
 use crate::background::rewriter::Replacement;
 use crate::index::active::ActiveIndex;
 use crate::index::lookup::LookupKey;
+use crate::index::newest::{Backwards, Verdict};
 use crate::journal::batch::{self, BATCH_HEAD};
 use crate::journal::change;
 use crate::journal::part::Part;
@@ -237,41 +238,27 @@ impl Stage {
         self.start.view.end.at
     }
 
-    /// The last event in the batch, or before it in its part, that `by` points at and that `is_it`.
+    /// The last event in the batch, or before it in its part, that `by` points at and that is the one.
     fn find_active(
         &self,
         by: LookupKey,
         active: &ActiveIndex,
-        is_it: impl Fn(&[u8]) -> bool,
+        judge: impl Fn(&[u8]) -> Verdict,
     ) -> Result<Option<Bytes>, CommitError> {
-        let mut below = u32::MAX;
-        while let Some(at) = active.newest(by, below) {
-            let item =
-                if at < self.base() { self.part.item(at).map_err(unavailable)? } else { self.staged(at) };
-            if is_it(&item) {
-                return Ok(Some(item));
-            }
-            below = at;
-        }
-        Ok(None)
+        let places = |below, limit| Ok(active.latest(by, below, limit));
+        let item = |at| if at < self.base() { self.part.item(at) } else { Ok(self.staged(at)) };
+        let backwards = Backwards { by, dead: &self.part.dead, as_of: self.start.view.end, places, item };
+        backwards.find(u32::MAX, judge).map_err(unavailable)
     }
 
-    /// The last event in an earlier part that `by` points at and that `is_it`.
+    /// The last event in an earlier part that `by` points at and that is the one.
     fn find_in(
         &self,
         part: &Part,
         by: LookupKey,
-        is_it: impl Fn(&[u8]) -> bool,
+        judge: impl Fn(&[u8]) -> Verdict,
     ) -> Result<Option<Bytes>, CommitError> {
-        let mut below = u32::MAX;
-        while let Some(at) = part.newest(by, below).map_err(unavailable)? {
-            let item = part.item(at).map_err(unavailable)?;
-            if is_it(&item) {
-                return Ok(Some(item));
-            }
-            below = at;
-        }
-        Ok(None)
+        part.newest(by, (u32::MAX, self.start.view.end), judge).map_err(unavailable)
     }
 
     /// An item that is not written yet.

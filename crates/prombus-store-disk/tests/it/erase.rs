@@ -258,6 +258,37 @@ async fn a_new_life_during_an_erasure_stays() {
     assert_erased(&disk, "in the end");
 }
 
+/// A key is forgotten again while it is erased: what went the first time is erased all the same when that is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_forgotten_again_during_an_erasure_is_erased() {
+    let filled = SimDisk::new();
+    let store = open_keeping(&filled).unwrap();
+    for n in 0..30 {
+        commit(&store, step(n)).await.unwrap();
+    }
+    forget(&store).await.unwrap();
+    store.close().await;
+    drop(store);
+    for pauses in 0..40 {
+        let disk = filled.copy();
+        disk.restart(1);
+        let store = open_keeping(&disk).unwrap();
+        let (erased, again) = tokio::join!(store.erase(), async {
+            for _ in 0..pauses {
+                tokio::task::yield_now().await;
+            }
+            let note = ConfigChange::Forget { topic: (&topic()).into(), key: KEY.into() };
+            commit(&store, Commit { config: vec![note], ..Commit::default() }).await
+        });
+        erased.and(again.map(drop)).unwrap();
+        let left = disk.holding(SECRET.as_bytes());
+        assert_eq!(left, [""; 0].map(std::path::PathBuf::from), "forgotten again after {pauses} pauses");
+        store.erase().await.unwrap();
+        assert_erased(&disk, "in the end");
+        store.close().await;
+    }
+}
+
 /// All files. An open that replays many rows puts them into a table of its own, under another number each time.
 fn names(disk: &SimDisk) -> Vec<std::path::PathBuf> {
     let is_table = |path: &std::path::PathBuf| path.extension().is_some_and(|end| end == "table");

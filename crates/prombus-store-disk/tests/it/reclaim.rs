@@ -237,6 +237,61 @@ async fn space_in_the_part_that_is_being_written_is_given_back() {
     verify(&store, &kept, "after a restart").await;
 }
 
+/// A part is not rewritten while most of it is kept. The dead events of a key in it hold up those who ask for its latest event
+/// once, and not each time, whether its index is in memory or on the disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_events_of_a_key_are_gone_over_once() {
+    const DEAD: u64 = 400;
+    for part_bytes in [1 << 20, 128 << 10] {
+        let disk = SimDisk::new();
+        let open = || {
+            let options = DiskOptions { part_bytes, reclaims: false, ..options() };
+            DiskStore::open_on(Arc::new(disk.clone()), options).unwrap()
+        };
+        let append = |(partition, key): (u32, &str), expect| {
+            let event = NewEvent { key: Some(key.into()), ..NewEvent::new(payload(0, 0)) };
+            Append {
+                placement: Placement::Named(Partition(partition)),
+                expect,
+                ..Append::new(topic(), event)
+            }
+        };
+        let store = open();
+        let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
+        let create = ConfigChange::CreateTopic { name: topic(), config };
+        store.commit(Arc::new(Commit { config: vec![create], ..Commit::default() })).await.unwrap();
+        for (place, events) in [((0, "dead"), DEAD), ((1, "kept"), 2 * DEAD)] {
+            let appends: Vec<Append> = (0..events).map(|_| append(place, None)).collect();
+            store.commit(Arc::new(appends.into())).await.unwrap();
+        }
+        let (partition, before) = (Partition(0), Offset(DEAD));
+        let trim = ConfigChange::Trim { topic: (&topic()).into(), partition, before, loss: Loss::default() };
+        store.commit(Arc::new(Commit { config: vec![trim], ..Commit::default() })).await.unwrap();
+        store.close().await;
+        drop(store);
+        let store = open();
+        let reads = async || {
+            let before = disk.reads();
+            let expect = Some(Expect { last_id: Some(Uuid::from_u128(1)) });
+            let refused = store.commit(Arc::new(vec![append((0, "dead"), expect)].into())).await.unwrap_err();
+            assert!(matches!(refused, CommitError::ExpectationFailed { actual: None, .. }), "{refused}");
+            disk.reads() - before
+        };
+        let (first, second) = (reads().await, reads().await);
+        assert!(first >= DEAD && second < DEAD / 10, "{first} reads, and then {second}");
+        let before = disk.reads();
+        assert_eq!(store.latest_by_key(&(&topic()).into(), "dead").await.unwrap(), None);
+        assert!(disk.reads() - before < DEAD / 10, "who reads knows it, too");
+        let expect = Some(Expect { last_id: None });
+        let receipt = store.commit(Arc::new(vec![append((0, "dead"), expect)].into())).await.unwrap();
+        let latest = store.latest_by_key(&(&topic()).into(), "dead").await.unwrap().unwrap();
+        assert_eq!(latest.id, receipt.events[0].id);
+        let other = store.latest_by_key(&(&topic()).into(), "kept").await.unwrap().unwrap();
+        assert_eq!(other.offset, Offset(2 * DEAD - 1));
+        store.close().await;
+    }
+}
+
 /// What retention takes as a whole is dropped, and nothing is written for it but the commits that say so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parts_that_are_dead_as_a_whole_are_dropped_and_not_rewritten() {

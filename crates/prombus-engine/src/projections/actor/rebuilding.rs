@@ -145,7 +145,8 @@ impl Actor {
         }
         let cursors = self.without_rebuild_cursors().await?;
         let rebuilt_from = self.hub.log.topic(self.setup.topic()).await?.map(|topic| topic.number.0);
-        let record = Record { rebuilding: true, partial, rebuilt_from, ..self.setup.record.clone() };
+        let before = self.setup.record.clone();
+        let record = Record { rebuilding: true, partial, rebuilt_from, rebuild_compares: true, ..before };
         self.store(home, record, Commit { config, cursors, ..Commit::by_hub() }).await
     }
 

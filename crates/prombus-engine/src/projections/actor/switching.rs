@@ -37,8 +37,9 @@ impl Actor {
                 to: Some(CursorTarget { next: Offset(next), detail: Default::default() }),
             });
         }
-        let made = self.setup.record.definition.clone();
-        let record = Record { made, mixed: false, rebuilding: false, ..self.setup.record.clone() };
+        let (made, before) = (self.setup.record.definition.clone(), self.setup.record.clone());
+        let keys_compared = before.rebuild_compares;
+        let record = Record { made, mixed: false, rebuilding: false, keys_compared, ..before };
         self.store(&rebuild.home, record, Commit { config, cursors, ..Commit::by_hub() }).await
     }
 

@@ -4,7 +4,8 @@
 use super::super::actor::{COMPILING, Positions};
 use super::super::{MAX_WAIT, MinOffset, ProjectionError};
 use super::Projections;
-use prombus_core::ReadError;
+use prombus_core::{EventLogExt, Partition, ReadError, TopicState};
+use tokio::sync::watch;
 
 impl Projections {
     /// Waits until a projection is compiled, for [`MAX_WAIT`] at most.
@@ -26,6 +27,45 @@ impl Projections {
             Ok(true)
         };
         tokio::time::timeout(MAX_WAIT, seen).await.unwrap_or(Ok(false))
+    }
+
+    /// Waits until the owner of a collection has seen all that its topic has at the moment, for [`MAX_WAIT`] at most; whether
+    /// it has.
+    pub(crate) async fn until_all_seen(
+        &self,
+        collection: &str,
+        topic: &TopicState,
+    ) -> Result<bool, ProjectionError> {
+        let mut ends = Vec::new();
+        for partition in 0..topic.config.partitions {
+            ends.push(self.hub.log.bounds(&topic.pinned(), Partition(partition)).await?.next.0);
+        }
+        let has_seen = |now: &Positions| {
+            let is_past = |(next, end): (&u64, &u64)| next >= end;
+            let is_whole = now.next.len() >= ends.len() && now.next.iter().zip(&ends).all(is_past);
+            now.topic == Some(topic.number) && is_whole
+        };
+        let seen = async {
+            loop {
+                let mut positions = self.positions_of(collection)?;
+                if positions.wait_for(has_seen).await.is_ok() {
+                    return Ok(true);
+                }
+                drop(self.turn().await?);
+            }
+        };
+        tokio::time::timeout(MAX_WAIT, seen).await.unwrap_or(Ok(false))
+    }
+
+    /// Where the owner of a collection is in its topic.
+    fn positions_of(&self, collection: &str) -> Result<watch::Receiver<Positions>, ProjectionError> {
+        let running = self.running.lock();
+        let owner = running.values().find(|handle| handle.writes(collection));
+        owner.map(|handle| handle.shared.positions.subscribe()).ok_or_else(|| {
+            ProjectionError::Bad(format!(
+                "no projection writes collection {collection}, so it has no offset to wait for"
+            ))
+        })
     }
 
     /// Waits until the owner of a collection has seen an offset, or does not run any more; whether it has.

@@ -1,7 +1,8 @@
-//! Random publishes, settings, passes, trims and restarts, compared with a plain list of everything that was published.
+//! Random publishes, settings, passes, trims, forgotten keys, restarts and crashes, compared with a plain list of everything that was published.
 
 use super::stage::*;
 use prombus_core::*;
+use prombus_engine::{Reduce, TimeTravelError};
 use std::collections::BTreeMap;
 
 /// An event as the list has it.
@@ -86,12 +87,28 @@ impl Model {
         self.0.retain(|entry| entry.key.as_ref().map_or(entry.is_left, |key| keys.contains_key(key)));
     }
 
+    /// A key that is forgotten was never there. Says how many of its events were left.
+    fn forget(&mut self, key: &str) -> u64 {
+        let of_key = |entry: &Entry| entry.key.as_deref() == Some(key);
+        let left = self.left().filter(|entry| of_key(entry)).count();
+        self.0.retain(|entry| !of_key(entry));
+        left as u64
+    }
+
+    /// The event that a state at a time is of, where the key had one.
+    fn state(&self, key: &str, ts: u64) -> Option<(Partition, Offset)> {
+        let of_key = |entry: &&Entry| entry.key.as_deref() == Some(key) && entry.ts <= ts;
+        self.0.iter().rfind(of_key).filter(|entry| !entry.ends).map(|entry| entry.at)
+    }
+
     /// The event that says what a key was at a time, among some.
     fn at(&self, key: &str, ts: u64, is_meant: impl Fn(&Entry) -> bool) -> Option<(Partition, Offset)> {
         let of_key = |entry: &&Entry| entry.key.as_deref() == Some(key) && entry.ts <= ts && is_meant(entry);
         self.0.iter().rfind(of_key).map(|entry| entry.at)
     }
 }
+
+const KEYS: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
 struct Run {
     s: Option<Stage>,
@@ -108,9 +125,8 @@ impl Run {
     }
 
     async fn publish(&mut self) {
-        let keys = ["a", "b", "c", "d", "e", "f", "g"];
         for _ in 0..self.random.usize(1..12) {
-            let key = self.random.choice(keys).filter(|_| self.random.u8(..) < 230);
+            let key = self.random.choice(KEYS).filter(|_| self.random.u8(..) < 230);
             let ts = (self.random.u8(..) < 200).then(|| self.start + self.random.u64(0..300));
             let draft = Draft { key, ts, ends: key.is_some() && self.random.u8(..) < 50 };
             let appended = self.s().record(&self.topic, &[draft]).await[0];
@@ -148,7 +164,7 @@ impl Run {
     }
 
     async fn step(&mut self) {
-        match self.random.u8(0..20) {
+        match self.random.u8(0..22) {
             0..8 => self.publish().await,
             8..14 => {
                 let config = self.state().await.config;
@@ -178,15 +194,56 @@ impl Run {
                 let ms = self.random.u64(0..50);
                 self.s().clock.advance(ms);
             }
-            _ => {
+            19 => {
+                let key = self.random.choice(KEYS).unwrap();
+                let gone = self.s().hub.forget(&self.topic, key).await.unwrap();
+                assert_eq!(gone, self.model.forget(key), "of {key}");
+            }
+            end => {
                 let stage = self.s.take().unwrap();
                 self.s = Some(match stage.is_durable() {
-                    true => stage.remembering(self.cleaning_keys).await,
+                    true if end == 20 => stage.remembering(self.cleaning_keys).await,
+                    true => stage.crash().await.remembering(self.cleaning_keys).await,
                     false => stage,
                 });
             }
         }
         self.check().await;
+        self.check_states().await;
+    }
+
+    /// What was at a time is what the list says, or it is gone.
+    async fn check_states(&mut self) {
+        let travel = self.s().hub.time_travel();
+        let horizon = self.s().kept(&self.topic).await.iter().map(|kept| kept.horizon_ts).max().unwrap_or(0);
+        for key in KEYS {
+            for reduce in [Reduce::Replace, Reduce::Merge] {
+                let ts = self.start + self.random.u64(0..800);
+                let state = match travel.state_at(&self.topic, key, (ts, reduce)).await {
+                    Ok(state) => state.map(|state| (state.last.partition, state.last.offset)),
+                    Err(TimeTravelError::Gone { horizon_ts, .. }) => {
+                        assert!(
+                            reduce == Reduce::Merge || ts < horizon_ts,
+                            "{key} at {ts}, after {horizon_ts}"
+                        );
+                        continue;
+                    }
+                    Err(error) => panic!("{key} at {ts}: {error}"),
+                };
+                assert_eq!(state, self.model.state(key, ts), "{key} at {ts}, {reduce:?}");
+            }
+        }
+        let ts = horizon.max(self.start) + self.random.u64(0..400);
+        let mut all = travel.all_at(&self.topic, ts).await.unwrap();
+        let mut states = BTreeMap::new();
+        while let Some(page) = all.next_page().await.unwrap() {
+            states.extend(
+                page.into_iter()
+                    .map(|event| (event.key.unwrap().to_string(), (event.partition, event.offset))),
+            );
+        }
+        let expected = KEYS.iter().filter_map(|key| Some((key.to_string(), self.model.state(key, ts)?)));
+        assert_eq!(states, expected.collect(), "all keys at {ts}");
     }
 
     async fn check(&mut self) {
@@ -232,7 +289,7 @@ async fn runs(s: Stage, cleaning_keys: usize) {
     drop(s);
     for seed in 0..seeds {
         println!("seed {seed}");
-        let s = if is_durable { Stage::disk().await } else { Stage::memory().await };
+        let s = if is_durable { Stage::small_parts().await } else { Stage::memory().await };
         run(s, seed, cleaning_keys).await;
     }
 }

@@ -143,7 +143,7 @@ async fn run(s: Stage, seed: u64, keys: usize) {
 async fn runs(s: Stage, keys: usize) {
     let seeds = if s.is_durable() { 0..4 } else { 0..40 };
     for seed in seeds {
-        let stage = if s.is_durable() { Stage::disk().await } else { Stage::memory().await };
+        let stage = if s.is_durable() { Stage::small_parts().await } else { Stage::memory().await };
         eprintln!("seed {seed}");
         run(stage, seed, keys).await;
     }

@@ -25,7 +25,13 @@ pub struct Stage {
 #[derive(Clone)]
 enum Kind {
     Memory(Arc<MemoryStore>),
-    Disk(Arc<TempDir>),
+    Disk(Arc<Folder>),
+}
+
+/// A data folder, and the size of its parts.
+struct Folder {
+    dir: TempDir,
+    part_bytes: u64,
 }
 
 impl Stage {
@@ -43,8 +49,17 @@ impl Stage {
     }
 
     pub async fn disk() -> Self {
-        let dir = tempfile::tempdir().expect("a folder");
-        Self::on(Arc::new(ManualClock::at(1_754_683_200_000)), Kind::Disk(Arc::new(dir))).await
+        Self::in_parts_of(DiskOptions::new("").part_bytes).await
+    }
+
+    /// On a disk, in parts so small that they are full, dropped and rewritten all the time.
+    pub async fn small_parts() -> Self {
+        Self::in_parts_of(4 << 10).await
+    }
+
+    async fn in_parts_of(part_bytes: u64) -> Self {
+        let folder = Folder { dir: tempfile::tempdir().expect("a folder"), part_bytes };
+        Self::on(Arc::new(ManualClock::at(1_754_683_200_000)), Kind::Disk(Arc::new(folder))).await
     }
 
     /// In memory, where groups may hold so many bytes of events that they have read ahead.
@@ -84,7 +99,7 @@ impl Stage {
     ) -> Self {
         let (store, closes) = match &kind {
             Kind::Memory(store) => (Store::new(store.clone()), false),
-            Kind::Disk(dir) => (Store::new(opened(dir, &clock).await), true),
+            Kind::Disk(folder) => (Store::new(opened(folder, &clock).await), true),
         };
         let log = Switch::new(store, closes);
         let options = HubOptions { limits, auto_create: true, topics: HashMap::new(), clock: clock.clone() };
@@ -167,10 +182,13 @@ impl Stage {
 }
 
 /// The store of a folder. A call that was under way when the last one was closed may hold it a moment longer.
-async fn opened(dir: &TempDir, clock: &Arc<ManualClock>) -> Arc<DiskStore> {
+async fn opened(folder: &Folder, clock: &Arc<ManualClock>) -> Arc<DiskStore> {
     let start = tokio::time::Instant::now();
     loop {
-        let options = DiskOptions { clock: clock.clone(), seed: 1, ..DiskOptions::new(dir.path()) };
+        let Folder { dir, part_bytes } = folder;
+        let part_bytes = *part_bytes;
+        let options =
+            DiskOptions { clock: clock.clone(), seed: 1, part_bytes, ..DiskOptions::new(dir.path()) };
         match DiskStore::open(options) {
             Ok(store) => return store,
             Err(OpenError::Locked(_)) if start.elapsed() < LONG => tokio::task::yield_now().await,

@@ -3,13 +3,25 @@
 use super::stage::*;
 use prombus_core::*;
 use prombus_engine::TimeTravelError;
-use prombus_engine::projections::Definition;
+use prombus_engine::projections::{Definition, ProjectionError};
 use serde_json::{Value, json};
 
 impl Stage {
     async fn project(&self, name: &str, definition: Value) {
         let definition: Definition = serde_json::from_value(definition).expect("a definition");
         self.hub.projections().put(name, definition).await.expect("a projection can be put");
+    }
+
+    /// Makes the collection of a projection anew, and waits until it is there.
+    async fn project_anew(&self, name: &str) {
+        let projections = self.hub.projections();
+        projections.rebuild(name, false).await.expect("a rebuild can be begun");
+        let rebuilt = async {
+            while projections.get(name).await.expect("a status").rebuild.is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LONG, rebuilt).await.expect("the rebuild ends");
     }
 
     /// What readers see of a document.
@@ -116,4 +128,78 @@ pub async fn documents_are_exact_or_gone(s: Stage) {
     // The last event up to then wrote nothing, so an earlier one decides, and more of those may be missing.
     assert!(matches!(s.refused("lost", "k", 30).await, TimeTravelError::Gone { .. }));
     assert_eq!(s.document_at("lost", "k", 40).await.unwrap()["n"], 4);
+}
+
+pub async fn documents_that_other_keys_write_have_no_past(s: Stage) {
+    let moves = s.topic("moves", 1).await;
+    let keyless = s.topic("keyless", 1).await;
+    let tombs = s.topic("tombs", 1).await;
+    for name in ["moves", "keyless", "tombs"] {
+        s.project(name, json!({"topic": name, "collection": name, "key": "event.payload.id"})).await;
+    }
+    let bad = |error: TimeTravelError| {
+        assert!(matches!(error, TimeTravelError::Projection(ProjectionError::Bad(_))), "{error:?}");
+        assert!(error.to_string().contains("events with another key have written"), "{error}");
+    };
+    s.push(&moves, "a", &[(10, r#"{"id":"a","v":1}"#)]).await;
+    assert_eq!(s.document_at("moves", "a", 10).await.unwrap()["v"], 1);
+    s.push(&moves, "b", &[(20, r#"{"id":"a","v":2}"#)]).await;
+    bad(s.refused("moves", "a", 20).await);
+    bad(s.refused("moves", "nobody", 20).await);
+    let event = NewEvent { ts: Some(10), ..NewEvent::new(prombus_testkit::build::json(r#"{"id":"a"}"#)) };
+    s.hub.publish(vec![Append::new(keyless.clone(), event)]).await.expect("an event can be published");
+    bad(s.refused("keyless", "a", 10).await);
+    // A tombstone is about its own key, whatever the definition says.
+    s.push(&tombs, "a", &[(10, r#"{"id":"a"}"#), (20, "null")]).await;
+    s.push(&tombs, "b", &[(30, "null")]).await;
+    assert_eq!(s.document_at("tombs", "a", 40).await, None);
+    assert!(s.document_at("tombs", "a", 10).await.is_some());
+    // It is stored, and a rebuild finds it again.
+    let s = s.restart().await;
+    s.project_anew("moves").await;
+    bad(s.refused("moves", "a", 20).await);
+    assert!(s.document_at("tombs", "a", 10).await.is_some(), "known before and after a restart");
+}
+
+pub async fn another_definition_of_the_key_knows_no_past_until_it_is_rebuilt(s: Stage) {
+    let topic = s.topic("redefined", 1).await;
+    let definition = |key: &str, fields: Value| json!({"topic": "redefined", "collection": "redefined", "key": key, "fields": fields});
+    s.project("redefined", definition("event.payload.other", json!(["id"]))).await;
+    s.push(&topic, "a", &[(10, r#"{"id":"a","other":"a","n":1}"#)]).await;
+    assert!(s.document_at("redefined", "a", 10).await.is_some());
+    s.project("redefined", definition("event.payload.id", json!(["id"]))).await;
+    let error = s.refused("redefined", "a", 10).await;
+    assert!(error.to_string().contains("rebuild projection redefined"), "{error}");
+    s.project("redefined", definition("event.key", json!(["id"]))).await;
+    assert!(s.document_at("redefined", "a", 10).await.is_some(), "the key says it all");
+    s.project("redefined", definition("event.payload.id", json!(["id"]))).await;
+    s.project_anew("redefined").await;
+    assert!(s.document_at("redefined", "a", 10).await.is_some());
+    // What is kept of events has nothing to do with keys.
+    s.project("redefined", definition("event.payload.id", json!(["n"]))).await;
+    assert_eq!(s.document_at("redefined", "a", 10).await.unwrap()["n"], 1);
+}
+
+pub async fn an_event_that_failed_counts_by_its_key(s: Stage) {
+    let topic = s.topic("failed", 1).await;
+    let definition = |version: &str| json!({"topic": "failed", "collection": "failed", "key": "event.payload.id", "version": version});
+    s.project("failed", definition("event.payload.missing")).await;
+    s.push(&topic, "b", &[(10, r#"{"id":"a","rev":1}"#)]).await;
+    let at = prombus_engine::projections::MinOffset { partition: None, offset: Offset(0) };
+    assert!(s.hub.projections().until_seen("failed", at).await.unwrap());
+    // By this one it would have written the document of another key.
+    s.project("failed", definition("event.payload.rev")).await;
+    let error = s.refused("failed", "a", 10).await;
+    assert!(error.to_string().contains("events with another key have written"), "{error}");
+}
+
+pub async fn documents_with_a_unique_index_have_no_past(s: Stage) {
+    let topic = s.topic("mails", 1).await;
+    let indexes = json!([{"fields": ["mail"], "unique": true}]);
+    let definition = json!({"topic": "mails", "collection": "mails", "key": "event.key", "indexes": indexes});
+    s.project("mails", definition).await;
+    s.push(&topic, "a", &[(10, r#"{"mail":"x"}"#)]).await;
+    s.push(&topic, "b", &[(20, r#"{"mail":"x"}"#)]).await;
+    let error = s.refused("mails", "b", 20).await;
+    assert!(error.to_string().contains("has a unique index"), "{error}");
 }

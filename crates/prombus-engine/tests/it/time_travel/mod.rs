@@ -27,13 +27,18 @@ behaviours! {
         a_key_in_two_partitions_is_there_once
         what_comes_later_is_not_seen
         what_goes_meanwhile_is_missed
+        a_topic_is_not_cleaned_in_the_background_while_all_its_keys_are_read
         a_time_before_the_horizon_is_gone;
     documents:
         a_document_is_what_its_events_left
         versions_and_marks_are_heeded
         an_event_that_fails_writes_nothing
         what_has_no_history_is_told_why
-        documents_are_exact_or_gone;
+        documents_are_exact_or_gone
+        documents_that_other_keys_write_have_no_past
+        another_definition_of_the_key_knows_no_past_until_it_is_rebuilt
+        an_event_that_failed_counts_by_its_key
+        documents_with_a_unique_index_have_no_past;
 }
 
 #[test]

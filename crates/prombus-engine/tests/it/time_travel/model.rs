@@ -351,7 +351,7 @@ async fn answers_are_exact_or_gone_in_memory() {
 async fn answers_are_exact_or_gone_on_disk() {
     for seed in 1_000..1_015 {
         let name = format!("seed {seed} on disk");
-        guarded(&name, async { World::new(Stage::disk().await, seed).await.run().await }).await;
+        guarded(&name, async { World::new(Stage::small_parts().await, seed).await.run().await }).await;
     }
 }
 

@@ -66,6 +66,46 @@ pub async fn what_goes_meanwhile_is_missed(s: Stage) {
     assert_eq!(s.all_keys(&topic, 20, MUCH).await.unwrap(), BTreeMap::new());
 }
 
+pub async fn a_topic_is_not_cleaned_in_the_background_while_all_its_keys_are_read(s: Stage) {
+    let compacted = TopicPatch { compaction: Some(true), ..TopicPatch::default() };
+    let topics = ["read", "witness"].map(topic_name);
+    for topic in &topics {
+        s.hub.put_topic(topic, compacted.clone()).await.unwrap();
+        for round in ["1", "2"] {
+            for n in 0..20 {
+                s.push(topic, &format!("key-{n}"), &[(10, round)]).await;
+            }
+        }
+    }
+    let [read, witness] = &topics;
+    let is_compacted = async |topic: &TopicName| {
+        let watched = Watched::Topic(topic.clone());
+        let mut seen = Sequence(0);
+        let wait = async {
+            while !s.log.kept(&topic.into(), Partition(0)).await.unwrap().has_holes {
+                seen = s.hub.changed(&watched, seen).await;
+            }
+        };
+        tokio::time::timeout(LONG, wait).await.expect("it is compacted at last");
+    };
+    let mut all = s.hub.time_travel().all_at(read, 50).await.unwrap().within(300);
+    all.begin().await.unwrap();
+    for n in 0..20 {
+        s.push(read, &format!("key-{n}"), &[(20, "3")]).await;
+    }
+    // Topics are cleaned in the order of their names.
+    s.hub.cleaning().start(std::time::Duration::from_millis(1));
+    is_compacted(witness).await;
+    let mut found = 0;
+    while let Some(page) = all.next_page().await.unwrap() {
+        assert!(page.iter().all(|event| text(event.payload.clone()) == "2"));
+        found += page.len();
+    }
+    assert_eq!(found, 20);
+    // At its end it lets go of the topic.
+    is_compacted(read).await;
+}
+
 pub async fn a_key_in_two_partitions_is_there_once(s: Stage) {
     let topic = s.topic("grown.all", 1).await;
     let keys: Vec<String> = moving_keys(2).take(3).collect();

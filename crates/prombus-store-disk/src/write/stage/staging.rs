@@ -3,6 +3,7 @@
 use super::Stage;
 use crate::index::active::{ActiveIndex, Entry};
 use crate::index::lookup::{LookupKey, key_hash};
+use crate::index::newest::Verdict;
 use crate::journal::batch::MAX_BATCH;
 use crate::journal::part::Index;
 use crate::journal::position::PartitionRef;
@@ -260,8 +261,9 @@ impl Staging for Stage {
         let (topic, new) = (one.topic, &one.append.event);
         let Some(id) = new.id else { return Ok(None) };
         let number = topic.number.0;
-        let is_same = |item: &[u8]| {
-            record::event_head(item).is_some_and(|head| head.id == id && head.partition.topic == number)
+        let is_same = |item: &[u8]| match record::event_head(item) {
+            Some(head) if head.id == id && head.partition.topic == number => Verdict::Found,
+            _ => Verdict::Other,
         };
         let by = LookupKey::id(number, id);
         let mut found = self.find_active(by, &to.index, is_same)?;
@@ -291,20 +293,25 @@ impl Staging for Stage {
         to: &AppendState<'_>,
     ) -> Result<Option<Uuid>, CommitError> {
         let topic = topic.number.0;
-        let is_kept = |item: &[u8]| {
-            record::event_head(item).is_some_and(|head| {
-                head.partition.topic == topic
-                    && record::event_key(item) == Some(key.as_bytes())
-                    && self.view.is_kept(head.partition, head.offset)
-            })
+        let is_latest = |item: &[u8]| {
+            let Some(head) = record::event_head(item) else { return Verdict::Other };
+            // What this batch gives up is kept again if the batch cannot be written.
+            if !self.start.view.is_kept(head.partition, head.offset) {
+                return Verdict::Dead;
+            }
+            let is_of_key = head.partition.topic == topic && record::event_key(item) == Some(key.as_bytes());
+            match is_of_key && self.view.is_kept(head.partition, head.offset) {
+                true => Verdict::Found,
+                false => Verdict::Other,
+            }
         };
         let by = LookupKey::key(topic, key.as_bytes());
-        let mut found = self.find_active(by, &to.index, is_kept)?;
+        let mut found = self.find_active(by, &to.index, is_latest)?;
         let mut earlier = self.view.parts.iter().rev().skip(1);
         while found.is_none()
             && let Some(part) = earlier.next()
         {
-            found = self.find_in(part, by, is_kept)?;
+            found = self.find_in(part, by, is_latest)?;
         }
         Ok(found.and_then(|item| record::event_head(&item)).map(|head| head.id))
     }
