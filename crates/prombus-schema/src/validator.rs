@@ -33,6 +33,9 @@ pub const DEPTH_LIMIT: usize = 128;
 /// How many steps the crate `jsonschema` takes for a document: schemas that it goes through, and texts that it looks through.
 const VISITS_LIMIT: u64 = 10_000_000;
 
+/// How many it takes for a document that is only looked at to make sure of a proof.
+const CHEAP_LIMIT: u64 = 200_000;
+
 /// The same where schemas go in circles, so that more may be gone through than is reckoned at first.
 const PLAIN_LIMIT: u64 = 10_000;
 
@@ -150,6 +153,13 @@ impl Validator {
     fn is_bounded(&self, document: &Value) -> bool {
         let plain = if self.outline.circles { PLAIN_LIMIT } else { VISITS_LIMIT };
         self.outline.steps_for(document) <= plain || self.visits(document) <= VISITS_LIMIT
+    }
+
+    /// Whether the crate `jsonschema` is asked about a document, and takes few steps for it.
+    pub(crate) fn is_cheap(&self, document: &Value) -> bool {
+        let plain = if self.outline.circles { PLAIN_LIMIT } else { CHEAP_LIMIT };
+        let is_cheap = || self.outline.steps_for(document) <= plain || self.visits(document) <= CHEAP_LIMIT;
+        self.is_exact && is_cheap()
     }
 
     /// The same by formulas, which are exact, and take steps once for each pair of a schema and a value.
