@@ -135,7 +135,9 @@ pub fn check_within(comparison: &Comparison<'_>, budget: Budget) -> Verdict {
     let budget = Budget { steps: budget.steps / directions.len().max(1) as u64, ..budget };
     let (mut refuted, mut undecided) = (Vec::new(), Vec::new());
     for direction in &directions {
-        match deep::run(|| direction.decide(budget)) {
+        let decided = deep::run(|| direction.decide(budget))
+            .unwrap_or_else(|_| Verdict::Unknown(vec![direction.undecided(String::new(), deep::NO_STACK)]));
+        match decided {
             Verdict::Proved => {}
             Verdict::Refuted(violations) => refuted.extend(violations),
             Verdict::Unknown(violations) => undecided.extend(violations),

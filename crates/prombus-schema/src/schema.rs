@@ -48,7 +48,7 @@ impl Schema {
         }
         let document =
             Json::parse(text, DEPTH_LIMIT).map_err(|error| SchemaError::of_json(error, DEPTH_LIMIT))?;
-        deep::run(|| Self::of(document))
+        deep::run(|| Self::of(document)).unwrap_or(Err(SchemaError::NoStack))
     }
 
     /// Takes a schema that was read already, with the numbers that it has.
