@@ -5,7 +5,7 @@ use crate::{
     graph::{Atom, Graph, Lit, Node, link},
     json::Json,
     schema::Schema,
-    solve::{Budget, Claim, Rest, Solver, Why},
+    solve::{Budget, Claim, Drawn, Rest, Solver, Why},
     validator::TOO_MANY_STEPS,
 };
 use serde_json::Value;
@@ -22,6 +22,13 @@ const PARTS_LIMIT: usize = 400;
 
 /// How large a counterexample may be, in bytes.
 const COUNTEREXAMPLE_LIMIT: usize = 64 * 1024;
+
+/// Which documents a proof is held against: those with what has to be there, and those with what may be there.
+const HELD_AGAINST: [Drawn; 2] =
+    [Drawn { count: 4, rich: false, steps: 50_000 }, Drawn { count: 2, rich: true, steps: 50_000 }];
+
+/// How much of a document is shown in a message, in characters.
+const SHOWN_LIMIT: usize = 200;
 
 /// In which direction documents have to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -128,7 +135,9 @@ pub fn check_within(comparison: &Comparison<'_>, budget: Budget) -> Verdict {
     let budget = Budget { steps: budget.steps / directions.len().max(1) as u64, ..budget };
     let (mut refuted, mut undecided) = (Vec::new(), Vec::new());
     for direction in &directions {
-        match deep::run(|| direction.decide(budget)) {
+        let decided = deep::run(|| direction.decide(budget))
+            .unwrap_or_else(|_| Verdict::Unknown(vec![direction.undecided(String::new(), deep::NO_STACK)]));
+        match decided {
             Verdict::Proved => {}
             Verdict::Refuted(violations) => refuted.extend(violations),
             Verdict::Unknown(violations) => undecided.extend(violations),
@@ -165,7 +174,12 @@ impl Direction<'_> {
                 self.undecided(String::new(), "a schema that was taken cannot be read again"),
             ]);
         };
-        let source = Claim { lit: roots[0], drawn: self.policy == Policy::Lenient };
+        self.decide_on(graph, (roots[0], roots[1]), budget)
+    }
+
+    /// The same for the formulas of the source and of the target.
+    fn decide_on(&self, graph: Graph, (source, target): (Lit, Lit), budget: Budget) -> Verdict {
+        let source = Claim { lit: source, drawn: self.policy == Policy::Lenient };
         let mut hunt = Hunt {
             direction: self,
             solver: Solver::new(graph, budget),
@@ -174,7 +188,10 @@ impl Direction<'_> {
             undecided: Vec::new(),
             told: HashSet::new(),
         };
-        hunt.go(roots[1]);
+        hunt.go(target);
+        if hunt.refuted.is_empty() && hunt.undecided.is_empty() {
+            hunt.undecided.extend(hunt.contradiction());
+        }
         match (hunt.refuted.is_empty(), hunt.undecided.is_empty()) {
             (false, _) => Verdict::Refuted(hunt.refuted),
             (true, false) => Verdict::Unknown(hunt.undecided),
@@ -264,6 +281,34 @@ impl Hunt<'_, '_> {
             }
         }
         Err(doubt)
+    }
+
+    /// Holds a proof against documents of the source. One that the validators say the target refuses is reason to doubt it:
+    /// then the checker and the validators do not read the schemas in the same way.
+    fn contradiction(&mut self) -> Option<Violation> {
+        let source = self.source;
+        let refused = HELD_AGAINST.iter().find_map(|wanted| {
+            let documents = self.solver.drawn(source, wanted);
+            documents
+                .iter()
+                .filter(|document| self.is_cheap(document))
+                .find_map(|document| self.confirmed(document))
+        })?;
+        let mut shown: String = refused.to_string();
+        if let Some((end, _)) = shown.char_indices().nth(SHOWN_LIMIT) {
+            shown.truncate(end);
+            shown.push('…');
+        }
+        let why = format!("by the checker there is no such document, by the validators there is {shown}");
+        Some(self.direction.undecided(String::new(), &why))
+    }
+
+    /// Whether both validators can be asked about a document without much ado.
+    fn is_cheap(&self, document: &Json) -> bool {
+        let Direction { source, target, .. } = self.direction;
+        let cheap =
+            |document: &Value| [source, target].iter().all(|schema| schema.validator().is_cheap(document));
+        document.to_value().is_some_and(|document| cheap(&document))
     }
 
     /// The document, if the validators say that the source takes it and the target does not.
@@ -357,5 +402,29 @@ fn explained(why: Why) -> String {
         Why::Items => "there are too many ways to make the items different or to count them".to_owned(),
         Why::Properties => "there are too many ways to choose the properties".to_owned(),
         Why::Opaque(what) => format!("the schema has {what}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_proof_that_the_validators_contradict_is_none() {
+        let read = |schema: Value| Schema::from_value(&schema).unwrap();
+        let old = read(json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
+        let new = read(json!({"type": "object", "properties": {"a": {"type": "string"}}}));
+        for policy in [Policy::Lenient, Policy::Strict] {
+            let direction = Direction { source: &old, target: &new, words: "it differs", policy };
+            let (graph, roots) = linked(&[&old, &new]).unwrap();
+            // As if the formula of the new schema said what the old one says.
+            let verdict = direction.decide_on(graph, (roots[0], roots[0]), BUDGET);
+            let Verdict::Unknown(why) = verdict else { panic!("{policy:?}: {verdict:?}") };
+            assert_eq!((why[0].rule.as_str(), &why[0].counterexample), ("undecided", &None));
+            assert!(why[0].message.contains(r#"{"a":"#), "{}", why[0].message);
+            let itself = Direction { target: &old, ..direction };
+            assert_eq!(itself.decide(BUDGET), Verdict::Proved);
+        }
     }
 }

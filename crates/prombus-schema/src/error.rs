@@ -1,6 +1,6 @@
 //! Why a schema is not taken.
 
-use crate::{decimal::DIGITS_LIMIT, json::JsonError};
+use crate::{decimal::DIGITS_LIMIT, deep::NO_STACK, json::JsonError};
 
 /// Why a schema is not taken. Places are JSON pointers into the schema; the schema itself is ``.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +70,9 @@ pub enum SchemaError {
         /// What is wrong with it, and what to do.
         why: &'static str,
     },
+    /// There is no memory to read it.
+    #[error("the schema could not be read: {NO_STACK}")]
+    NoStack,
     /// A schema is defined by itself, without a step into a property or an item on the way.
     #[error(
         "the schema at `{path}` refers to itself for the same value, so that no value can ever be checked against it"

@@ -19,6 +19,13 @@ impl Fuel {
         left.is_some()
     }
 
+    /// Takes up to so many steps out, for something that may not cost more.
+    pub fn portion(&mut self, most: u64) -> Self {
+        let portion = self.left.min(most);
+        self.left -= portion;
+        Self { left: portion }
+    }
+
     /// Whether nothing is left.
     pub fn is_empty(&self) -> bool {
         self.left == 0

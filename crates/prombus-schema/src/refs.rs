@@ -45,18 +45,32 @@ pub struct References<'d> {
     draft: Draft,
     resources: HashMap<String, &'d Json>,
     anchors: HashMap<(String, String), &'d Json>,
-    /// The places that have `$dynamicAnchor`, by its name.
-    dynamic: HashMap<String, Vec<&'d Json>>,
-    /// The resources that have `$recursiveAnchor`.
-    recursive: Vec<&'d Json>,
+    /// The places that have `$dynamicAnchor`, by its name, and the resources that have `$recursiveAnchor`, by [`RECURSIVE`].
+    dynamic: HashMap<Arc<str>, Vec<&'d Json>>,
+    /// The same by the resource that they are in.
+    dynamic_in: HashMap<Arc<str>, Vec<(Arc<str>, &'d Json)>>,
+    /// Anchors of which it is not clear where they are: twice in one resource, or where no keyword would have a schema.
+    unclear: HashSet<String>,
+    /// Whether the places are known that have anchors.
+    is_complete: bool,
     known: HashMap<Address, (Arc<str>, String)>,
 }
 
+/// The name under which `$recursiveAnchor` is kept. No other anchor is called that.
+pub const RECURSIVE: &str = "";
+
 /// What a reference means.
-pub enum Meaning<'d> {
-    Schema(&'d Json),
-    /// It depends on the way by which it was reached.
-    Dynamic,
+pub struct Meaning<'d> {
+    /// What it leads to, unless it is by an anchor that another resource on the way has as well.
+    pub target: &'d Json,
+    /// The base of the resource that it names.
+    pub resource: Arc<str>,
+    /// The dynamic anchor by which it leads there.
+    pub anchor: Option<Arc<str>>,
+    /// Whether it is a keyword for which other resources on the way count.
+    pub is_dynamic: bool,
+    /// Whether readers of the specification may take it for different things.
+    pub is_unclear: bool,
 }
 
 impl<'d> References<'d> {
@@ -66,7 +80,9 @@ impl<'d> References<'d> {
             resources: HashMap::from([(NAMELESS.to_owned(), document)]),
             anchors: HashMap::new(),
             dynamic: HashMap::new(),
-            recursive: Vec::new(),
+            dynamic_in: HashMap::new(),
+            unclear: HashSet::new(),
+            is_complete: false,
             known: HashMap::new(),
         };
         references.index(document, NAMELESS.into(), String::new())?;
@@ -78,6 +94,7 @@ impl<'d> References<'d> {
                 references.index(metaschema, NAMELESS.into(), (*id).to_owned())?;
             }
         }
+        references.is_complete = true;
         Ok(references)
     }
 
@@ -146,22 +163,56 @@ impl<'d> References<'d> {
         };
         if !old {
             for keyword in ["$anchor", "$dynamicAnchor"] {
-                if let Some(anchor) = text(keyword) {
-                    self.anchors.insert((base.to_string(), anchor.to_string()), schema);
+                if let Some(anchor) = text(keyword)
+                    && let Some(other) = self.anchors.insert((base.to_string(), anchor.to_string()), schema)
+                    && place(other) != place(schema)
+                {
+                    self.unclear.insert(anchor.to_string());
                 }
             }
-            if let Some(anchor) = text("$dynamicAnchor") {
-                self.dynamic.entry(anchor.to_string()).or_default().push(schema);
-            }
-            if members.get("$recursiveAnchor") == Some(&Json::Bool(true)) {
-                self.recursive.push(schema);
-            }
+        }
+        let dynamic = text("$dynamicAnchor").filter(|_| self.draft == Draft::Draft202012);
+        if let Some(anchor) = dynamic {
+            self.note_dynamic(&base, anchor.clone(), schema);
+        }
+        let recursive = members.get("$recursiveAnchor") == Some(&Json::Bool(true));
+        let root = self.resources.get(&*base).is_some_and(|root| place(root) == place(schema));
+        if recursive && root && self.draft == Draft::Draft201909 {
+            self.note_dynamic(&base, RECURSIVE.into(), schema);
         }
         base
     }
 
+    fn note_dynamic(&mut self, base: &Arc<str>, anchor: Arc<str>, schema: &'d Json) {
+        if self.is_complete {
+            self.unclear.insert(anchor.to_string());
+            return;
+        }
+        let here = self.dynamic_in.entry(base.clone()).or_default();
+        // A schema is come upon again where a reference leads to it by a way of its own.
+        if !here.iter().any(|(name, there)| *name == anchor && place(there) == place(schema)) {
+            here.push((anchor.clone(), schema));
+            self.dynamic.entry(anchor).or_default().push(schema);
+        }
+    }
+
+    /// Whether there is an anchor for which it matters on which way it is reached.
+    pub fn is_dynamic(&self) -> bool {
+        !self.dynamic.is_empty()
+    }
+
+    /// The dynamic anchors of the resource with this base, and the places that have them.
+    pub fn dynamic_in(&self, base: &str) -> &[(Arc<str>, &'d Json)] {
+        self.dynamic_in.get(base).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The places that have a dynamic anchor.
+    pub fn places_of(&self, anchor: &str) -> &[&'d Json] {
+        self.dynamic.get(anchor).map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// The base of references in a schema.
-    fn base(&self, schema: &Json) -> Arc<str> {
+    pub fn base(&self, schema: &Json) -> Arc<str> {
         self.known.get(&place(schema)).map_or_else(|| NAMELESS.into(), |(base, _)| base.clone())
     }
 
@@ -224,40 +275,37 @@ impl<'d> References<'d> {
         self.index(target, base, format!("{start}{fragment}"))
     }
 
-    /// What `$dynamicRef` means in a schema.
-    pub fn resolve_dynamic(&mut self, schema: &'d Json, reference: &str) -> Result<Meaning<'d>, SchemaError> {
-        let target = self.resolve(schema, reference)?;
-        let fragment = uri::split(reference).1.unwrap_or_default();
-        let anchor = target.object().and_then(|members| members.get("$dynamicAnchor")).and_then(Json::text);
-        if anchor.is_none_or(|anchor| **anchor != *fragment) {
-            return Ok(Meaning::Schema(target));
-        }
-        Ok(if self.dynamic.get(fragment).is_some_and(|places| places.len() > 1) {
-            Meaning::Dynamic
-        } else {
-            Meaning::Schema(target)
-        })
-    }
-
-    /// What `$recursiveRef` means in a schema.
-    pub fn resolve_recursive(
+    /// What a reference means in a schema, by a keyword of its draft.
+    pub fn meaning(
         &mut self,
         schema: &'d Json,
+        keyword: &str,
         reference: &str,
     ) -> Result<Meaning<'d>, SchemaError> {
         let target = self.resolve(schema, reference)?;
-        let marked =
-            target.object().and_then(|members| members.get("$recursiveAnchor")) == Some(&Json::Bool(true));
-        Ok(if marked && self.recursive.len() > 1 { Meaning::Dynamic } else { Meaning::Schema(target) })
+        let (document, fragment) = uri::split(reference);
+        let resource: Arc<str> = uri::join(&self.base(schema), document).into();
+        let is_dynamic = keyword != "$ref";
+        let fragment = fragment.unwrap_or_default();
+        let name = uri::unescaped(fragment);
+        let leads_by =
+            |anchor: &str| self.places_of(anchor).iter().any(|there| place(there) == place(target));
+        if keyword == "$recursiveRef" {
+            let anchor = leads_by(RECURSIVE).then(|| RECURSIVE.into());
+            let is_unclear = reference != "#" || self.unclear.contains(RECURSIVE);
+            return Ok(Meaning { target, resource, anchor, is_dynamic, is_unclear });
+        }
+        let by_name = !name.is_empty() && !name.starts_with('/');
+        let anchor = (by_name && leads_by(&name)).then(|| Arc::from(name.as_str()));
+        let is_unclear = anchor.is_some() && (self.unclear.contains(&name) || *name != *fragment);
+        Ok(Meaning { target, resource, anchor, is_dynamic, is_unclear })
     }
 
-    /// The places that a dynamic reference can lead to.
-    pub fn dynamic_targets(&self, meaning: &Meaning<'_>) -> Vec<Address> {
-        match meaning {
-            Meaning::Schema(target) => vec![place(target)],
-            Meaning::Dynamic => {
-                self.dynamic.values().flatten().chain(&self.recursive).map(|schema| place(schema)).collect()
-            }
+    /// The places that a reference can lead to.
+    pub fn targets(&self, meaning: &Meaning<'d>) -> Vec<&'d Json> {
+        match &meaning.anchor {
+            Some(anchor) if meaning.is_dynamic => self.places_of(anchor).to_vec(),
+            _ => vec![meaning.target],
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     json::Json,
     limits,
     outline::Outline,
-    refs::{Address, place},
+    refs::place,
     validator::Validator,
 };
 use serde_json::Value;
@@ -48,7 +48,7 @@ impl Schema {
         }
         let document =
             Json::parse(text, DEPTH_LIMIT).map_err(|error| SchemaError::of_json(error, DEPTH_LIMIT))?;
-        deep::run(|| Self::of(document))
+        deep::run(|| Self::of(document)).unwrap_or(Err(SchemaError::NoStack))
     }
 
     /// Takes a schema that was read already, with the numbers that it has.
@@ -104,11 +104,7 @@ impl Schema {
     }
 
     /// Adds its formulas to a graph.
-    pub(crate) fn build(
-        &self,
-        graph: &mut Graph,
-        built: &mut HashMap<Address, Lit>,
-    ) -> Result<Lit, SchemaError> {
+    pub(crate) fn build(&self, graph: &mut Graph, built: &mut HashMap<u32, Lit>) -> Result<Lit, SchemaError> {
         formula(&self.document, self.draft, graph, built)
     }
 }
@@ -118,7 +114,7 @@ pub(crate) fn formula(
     document: &Json,
     draft: Draft,
     graph: &mut Graph,
-    built: &mut HashMap<Address, Lit>,
+    built: &mut HashMap<u32, Lit>,
 ) -> Result<Lit, SchemaError> {
     let mut builder = Builder::new(graph, document, draft)?;
     let root = builder.document(document)?;

@@ -2,7 +2,7 @@
 
 use crate::{
     check::BUDGET,
-    deep,
+    deep::{self, NO_STACK, NoStack},
     draft::Draft,
     formats,
     fuel::Fuel,
@@ -32,6 +32,9 @@ pub const DEPTH_LIMIT: usize = 128;
 
 /// How many steps the crate `jsonschema` takes for a document: schemas that it goes through, and texts that it looks through.
 const VISITS_LIMIT: u64 = 10_000_000;
+
+/// How many it takes for a document that is only looked at to make sure of a proof.
+const CHEAP_LIMIT: u64 = 200_000;
 
 /// The same where schemas go in circles, so that more may be gone through than is reckoned at first.
 const PLAIN_LIMIT: u64 = 10_000;
@@ -140,16 +143,29 @@ impl Validator {
 
     /// Whether a document is taken, or why that cannot be found out.
     pub(crate) fn takes(&self, document: &Value) -> Result<bool, &'static str> {
+        self.on_stack(|| self.takes_here(document)).unwrap_or(Err(NO_STACK))
+    }
+
+    /// The same on a stack that is large enough.
+    fn takes_here(&self, document: &Value) -> Result<bool, &'static str> {
         if self.is_exact && self.is_bounded(document) {
-            return Ok(self.on_stack(|| self.compiled.is_valid(document)));
+            return Ok(self.compiled.is_valid(document));
         }
-        self.on_stack(|| self.takes_exactly(&Json::from(document)))
+        self.takes_exactly(&Json::from(document))
     }
 
     /// Whether the crate `jsonschema` takes no more steps than it may.
     fn is_bounded(&self, document: &Value) -> bool {
         let plain = if self.outline.circles { PLAIN_LIMIT } else { VISITS_LIMIT };
-        self.outline.steps_for(document) <= plain || self.visits(document) <= VISITS_LIMIT
+        self.outline.steps_for(document) <= plain || self.outline.visits(document) <= VISITS_LIMIT
+    }
+
+    /// Whether the crate `jsonschema` is asked about a document, and takes few steps for it.
+    pub(crate) fn is_cheap(&self, document: &Value) -> bool {
+        let plain = if self.outline.circles { PLAIN_LIMIT } else { CHEAP_LIMIT };
+        let is_cheap =
+            || self.outline.steps_for(document) <= plain || self.outline.visits(document) <= CHEAP_LIMIT;
+        self.is_exact && is_cheap()
     }
 
     /// The same by formulas, which are exact, and take steps once for each pair of a schema and a value.
@@ -175,30 +191,24 @@ impl Validator {
         Some(Formulas { graph, root: *roots.first()? })
     }
 
-    /// Goes through the schemas on a stack that is large enough.
-    fn on_stack<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        if self.outline.depth() > STACK_LIMIT { deep::run(work) } else { work() }
-    }
-
-    fn visits(&self, document: &Value) -> u64 {
-        self.on_stack(|| self.outline.visits(document))
+    /// Goes through the schemas on a stack that is large enough, on one thread for all that is asked of a document.
+    fn on_stack<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NoStack> {
+        if self.outline.depth() > STACK_LIMIT { deep::run(work) } else { Ok(work()) }
     }
 
     /// Every place of a document that is refused, at most [`FAULTS_LIMIT`]; none if it is taken.
     pub fn faults(&self, document: &Value) -> Vec<Fault> {
-        self.told(self.takes(document), document)
+        self.on_stack(|| self.told(self.takes_here(document), document)).unwrap_or_else(|_| no_stack())
     }
 
     /// What there is to tell of a document, in the nearest numbers that `serde_json` holds.
     fn told(&self, taken: Result<bool, &'static str>, document: &Value) -> Vec<Fault> {
-        let whole =
-            |rule: &str, message: String| Fault { path: String::new(), rule: rule.to_owned(), message };
         match taken {
             Ok(true) => return Vec::new(),
             Ok(false) => {}
-            Err(why) => return vec![whole(UNCHECKED, format!("the document could not be checked: {why}"))],
+            Err(why) => return vec![unchecked(why)],
         }
-        if self.visits(document) > FAULTS_VISITS_LIMIT {
+        if self.outline.visits(document) > FAULTS_VISITS_LIMIT {
             let message = "the document is refused, in more ways than can be told one by one".to_owned();
             return vec![whole("schema", message)];
         }
@@ -208,7 +218,7 @@ impl Validator {
             message: shortened(error.to_string()),
         };
         let mut faults: Vec<Fault> =
-            self.on_stack(|| self.compiled.iter_errors(document).take(FAULTS_LIMIT).map(fault).collect());
+            self.compiled.iter_errors(document).take(FAULTS_LIMIT).map(fault).collect();
         if faults.is_empty() {
             let message = "the schema refuses the document as a whole".to_owned();
             faults.push(whole("schema", message));
@@ -219,8 +229,8 @@ impl Validator {
     /// The same for a document as it was sent, with numbers as they are written.
     pub fn faults_in(&self, document: &[u8]) -> Vec<Fault> {
         if let Some(exact) = json::with_long_numbers(document, DEPTH_LIMIT) {
-            let taken = self.on_stack(|| self.takes_exactly(&exact));
-            return self.told(taken, &exact.to_nearest());
+            let told = || self.told(self.takes_exactly(&exact), &exact.to_nearest());
+            return self.on_stack(told).unwrap_or_else(|_| no_stack());
         }
         match serde_json::from_slice::<Value>(document) {
             Ok(value) => self.faults(&value),
@@ -230,6 +240,19 @@ impl Validator {
             }
         }
     }
+}
+
+/// What is wrong with a document as a whole.
+fn whole(rule: &str, message: String) -> Fault {
+    Fault { path: String::new(), rule: rule.to_owned(), message }
+}
+
+fn unchecked(why: &str) -> Fault {
+    whole(UNCHECKED, format!("the document could not be checked: {why}"))
+}
+
+fn no_stack() -> Vec<Fault> {
+    vec![unchecked(NO_STACK)]
 }
 
 /// A schema without its references to other documents, which are in these places.

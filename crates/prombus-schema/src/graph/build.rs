@@ -1,14 +1,15 @@
 //! From a document to formulas: what each keyword means.
 
 use super::endless::Steps;
-use super::{ALL_KINDS, Atom, Except, FALSE, Graph, Kind, Kinds, Listed, Lit, NUMBERS, Names, Node, TRUE};
+use super::scopes::{DYNAMIC, Destination, ScopeId, Scopes};
+use super::{ALL_KINDS, Atom, Except, FALSE, Graph, Kind, Kinds, Listed, Lit, NUMBERS, Names, TRUE};
 use crate::{
     draft::Draft,
     error::SchemaError,
     formats,
     fuel::Fuel,
     json::Json,
-    refs::{Address, Meaning, References, place},
+    refs::{Address, References, place},
 };
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,6 +18,9 @@ use std::{
 
 /// How many steps it may take to find what unevaluated keywords leave over. What is not found by then is opaque.
 const BUILD_STEPS: u64 = 150_000;
+
+/// How far the values that a schema lists are counted.
+const VALUES_LIMIT: u64 = 100_000;
 
 /// Why nothing is known of a value for which there is a reference to another document.
 const OUTWARD: &str = "a reference to another document";
@@ -27,11 +31,15 @@ pub type Members = BTreeMap<Arc<str>, Json>;
 pub struct Builder<'d, 'g> {
     pub graph: &'g mut Graph,
     pub draft: Draft,
+    pub document: &'d Json,
+    /// The number of the document, once it was asked for.
+    pub number: Option<i64>,
     pub references: References<'d>,
-    /// The formulas of the places that are built.
-    pub built: HashMap<Address, Lit>,
-    /// Places that a reference leads to and that are not built yet.
-    open: Vec<&'d Json>,
+    /// The formulas of the places that are built, by their numbers.
+    pub built: HashMap<u32, Lit>,
+    /// Places that a reference leads to and that are not built yet, and on which way.
+    pub open: Vec<(&'d Json, ScopeId)>,
+    pub scopes: Scopes,
     /// The schemas, in the order in which they were come upon.
     pub schemas: Vec<&'d Json>,
     /// Which schemas apply to the same value.
@@ -40,6 +48,8 @@ pub struct Builder<'d, 'g> {
     pub looked_at: usize,
     /// The schemas that refer to other documents, and what they say there.
     pub outward: Vec<(&'d Json, &'d str)>,
+    /// How many statements were made of which nothing is known.
+    pub unknowns: i64,
 }
 
 impl<'d, 'g> Builder<'d, 'g> {
@@ -49,21 +59,25 @@ impl<'d, 'g> Builder<'d, 'g> {
         Ok(Self {
             graph,
             draft,
+            document,
+            number: None,
             references,
             built: HashMap::new(),
             open: Vec::new(),
+            scopes: Scopes::new(),
             schemas: Vec::new(),
             steps: Steps::new(),
             looked_at: 0,
             outward: Vec::new(),
+            unknowns: 0,
         })
     }
 
     /// The formula of a document; what it refers to is in `built`.
     pub fn document(&mut self, document: &'d Json) -> Result<Lit, SchemaError> {
         let root = self.schema(document)?;
-        while let Some(schema) = self.open.pop() {
-            self.schema(schema)?;
+        while let Some((schema, scope)) = self.open.pop() {
+            self.within(scope, |builder| builder.schema(schema))?;
         }
         Ok(root)
     }
@@ -75,35 +89,56 @@ impl<'d, 'g> Builder<'d, 'g> {
 
     /// The formula of a schema. The recursion is as deep as the document.
     pub fn schema(&mut self, schema: &'d Json) -> Result<Lit, SchemaError> {
-        if let Some(built) = self.built.get(&place(schema)) {
+        let Some(scope) = self.scope_of(schema) else {
+            // Where references in it lead is not known, but what they may lead to is gone through once.
+            if self.scopes.visited.insert(place(schema))
+                && let Some(members) = schema.object()
+            {
+                self.members(schema, members, true)?;
+            }
+            return Ok(self.unknown(DYNAMIC));
+        };
+        let site = self.site(schema, scope);
+        if let Some(built) = self.built.get(&site) {
             return Ok(*built);
         }
+        let is_first = self.scopes.visited.insert(place(schema));
         let lit = match schema {
             Json::Bool(false) => FALSE,
-            Json::Object(members) => self.members(schema, members)?,
+            Json::Object(members) if is_first || self.scopes.take_room(width(members)) => {
+                self.within(scope, |builder| builder.members(schema, members, is_first))?
+            }
+            Json::Object(_) => self.unknown(DYNAMIC),
             _ => TRUE,
         };
-        self.built.insert(place(schema), lit);
+        self.built.insert(site, lit);
         Ok(lit)
     }
 
-    fn members(&mut self, schema: &'d Json, members: &'d Members) -> Result<Lit, SchemaError> {
+    fn members(
+        &mut self,
+        schema: &'d Json,
+        members: &'d Members,
+        is_first: bool,
+    ) -> Result<Lit, SchemaError> {
         let mut parts = Vec::new();
-        self.schemas.push(schema);
-        self.note_steps(schema, members);
-        if let Some(Json::String(reference)) = members.get("$ref") {
-            if let Some(outward) = self.outward(schema, reference) {
-                parts.push(outward);
-            } else {
-                let target = self.references.resolve(schema, reference)?;
-                self.steps.entry(place(schema)).or_default().push(place(target));
-                parts.push(self.reference(target));
-            }
-            if self.draft == Draft::Draft7 {
-                return Ok(self.graph.and(parts));
+        if is_first {
+            self.schemas.push(schema);
+            self.note_steps(schema, members);
+        }
+        let dynamic = match self.draft {
+            Draft::Draft7 => None,
+            Draft::Draft201909 => Some("$recursiveRef"),
+            Draft::Draft202012 => Some("$dynamicRef"),
+        };
+        for keyword in [Some("$ref"), dynamic].into_iter().flatten() {
+            if let Some(Json::String(reference)) = members.get(keyword) {
+                parts.push(self.refer(schema, keyword, reference, is_first)?);
+                if self.draft == Draft::Draft7 {
+                    return Ok(self.graph.and(parts));
+                }
             }
         }
-        self.dynamic(schema, members, &mut parts)?;
         self.values(members, &mut parts);
         self.numbers(members, &mut parts);
         self.strings(members, &mut parts);
@@ -119,51 +154,33 @@ impl<'d, 'g> Builder<'d, 'g> {
     fn outward(&mut self, schema: &'d Json, reference: &'d str) -> Option<Lit> {
         let target = self.references.elsewhere(schema, reference)?;
         self.outward.push((schema, reference));
-        Some(self.graph.atom(Atom::Opaque(OUTWARD, Arc::new(Json::from(target.as_str())))))
-    }
-
-    /// The formula of a place, which may not be built yet.
-    pub fn reference(&mut self, target: &'d Json) -> Lit {
-        if let Some(built) = self.built.get(&place(target)) {
-            return *built;
+        if self.references.is_dynamic() {
+            // What is there may refer back to anchors on the way, which are not the same in another document.
+            return Some(self.unknown(OUTWARD));
         }
-        self.open.push(target);
-        self.graph.add(Node::Ref(place(target)))
+        Some(self.graph.atom(Atom::Opaque(OUTWARD, Arc::new(Json::from(target.as_str())), Box::default())))
     }
 
-    fn dynamic(
+    /// The formula of what a reference means.
+    fn refer(
         &mut self,
         schema: &'d Json,
-        members: &'d Members,
-        parts: &mut Vec<Lit>,
-    ) -> Result<(), SchemaError> {
-        let mut add = |builder: &mut Self, meaning, reference: &Json| {
-            let targets = builder.references.dynamic_targets(&meaning);
-            builder.steps.entry(place(schema)).or_default().extend(targets);
-            let lit = match meaning {
-                Meaning::Schema(target) => builder.reference(target),
-                Meaning::Dynamic => {
-                    let why = "a dynamic reference with more than one possible target";
-                    builder.graph.atom(Atom::Opaque(why, Arc::new(reference.clone())))
-                }
-            };
-            parts.push(lit);
-        };
-        type Resolve<'d> = fn(&mut References<'d>, &'d Json, &str) -> Result<Meaning<'d>, SchemaError>;
-        let (keyword, resolve): (_, Resolve<'d>) = match self.draft {
-            Draft::Draft7 => return Ok(()),
-            Draft::Draft201909 => ("$recursiveRef", References::resolve_recursive),
-            Draft::Draft202012 => ("$dynamicRef", References::resolve_dynamic),
-        };
-        if let Some(json @ Json::String(reference)) = members.get(keyword) {
-            if let Some(outward) = self.outward(schema, reference) {
-                parts.push(outward);
-                return Ok(());
-            }
-            let meaning = resolve(&mut self.references, schema, reference)?;
-            add(self, meaning, json);
+        keyword: &str,
+        reference: &'d str,
+        is_first: bool,
+    ) -> Result<Lit, SchemaError> {
+        if let Some(outward) = self.outward(schema, reference) {
+            return Ok(outward);
         }
-        Ok(())
+        let meaning = self.references.meaning(schema, keyword, reference)?;
+        let targets = self.references.targets(&meaning);
+        if is_first {
+            self.steps.entry(place(schema)).or_default().extend(targets.iter().map(|target| place(target)));
+        }
+        Ok(match self.destination(schema, &meaning) {
+            Some(Destination { target, scope }) => self.within(scope, |builder| builder.reference(target)),
+            None => self.unknown_reference(targets),
+        })
     }
 
     fn values(&mut self, members: &Members, parts: &mut Vec<Lit>) {
@@ -379,6 +396,17 @@ impl<'d, 'g> Builder<'d, 'g> {
         }
         Ok(())
     }
+}
+
+/// How much there is to build of a schema, without the schemas in it.
+fn width(members: &Members) -> usize {
+    let of = |(name, value): (&Arc<str>, &Json)| match (&**name, value) {
+        ("enum" | "const", value) => value.size(VALUES_LIMIT) as usize,
+        (_, Json::Array(items)) => 1 + items.len(),
+        (_, Json::Object(members)) => 1 + members.len(),
+        _ => 1,
+    };
+    1 + members.iter().map(of).sum::<usize>()
 }
 
 /// The kinds that `type` means by a name.

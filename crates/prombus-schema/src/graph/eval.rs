@@ -77,7 +77,7 @@ impl Graph {
         match (atom, value) {
             (Atom::Kinds(kinds), value) => Some(kinds & Kind::of(value).bit() != 0),
             (Atom::Enum(values), value) => Some(values.contains(value)),
-            (Atom::Opaque(why, _), _) => {
+            (Atom::Opaque(why, ..), _) => {
                 self.beyond = Some(why);
                 None
             }

@@ -1,14 +1,13 @@
 //! From the formulas of documents to one graph: references become edges, and equal parts one node.
 
-use super::{FALSE, Graph, Lit, Node, TRUE};
-use crate::refs::Address;
+use super::{Atom, FALSE, Graph, Lit, Node, TRUE};
 use std::collections::HashMap;
 
 /// How many edges are looked at to find equal parts; where that is not enough, every node stays for itself.
 const WORK_LIMIT: usize = 1_000_000;
 
 /// The graph without references, and what the formulas in `roots` are there.
-pub fn link(raw: Graph, built: &HashMap<Address, Lit>, roots: &[Lit]) -> (Graph, Vec<Lit>) {
+pub fn link(raw: Graph, built: &HashMap<u32, Lit>, roots: &[Lit]) -> (Graph, Vec<Lit>) {
     let targets = targets(&raw, built);
     let follow = |lit: Lit| targets[lit.node() as usize].signed(lit.negative());
     let classes = classes(&raw, &follow);
@@ -38,7 +37,7 @@ pub fn link(raw: Graph, built: &HashMap<Address, Lit>, roots: &[Lit]) -> (Graph,
 }
 
 /// What every node stands for: itself, unless it is a reference.
-fn targets(raw: &Graph, built: &HashMap<Address, Lit>) -> Vec<Lit> {
+fn targets(raw: &Graph, built: &HashMap<u32, Lit>) -> Vec<Lit> {
     let mut targets: Vec<Option<Lit>> = vec![None; raw.nodes.len()];
     for at in 0..raw.nodes.len() {
         let (mut lit, mut way) = (Lit::new(at as u32, false), Vec::new());
@@ -48,9 +47,9 @@ fn targets(raw: &Graph, built: &HashMap<Address, Lit>) -> Vec<Lit> {
                 break known.signed(lit.negative());
             }
             match &raw.nodes[lit.node() as usize] {
-                Node::Ref(place) if way.len() < raw.nodes.len() => {
+                Node::Ref(site) if way.len() < raw.nodes.len() => {
                     way.push(lit);
-                    lit = built.get(place).map_or(TRUE, |target| target.signed(lit.negative()));
+                    lit = built.get(site).map_or(TRUE, |target| target.signed(lit.negative()));
                 }
                 _ => break lit,
             }
@@ -82,7 +81,7 @@ fn classes(raw: &Graph, follow: &dyn Fn(Lit) -> Lit) -> Vec<u32> {
         let bare = match node {
             // Sets are told apart by what is in them and not by how many.
             Node::And(lits) if !lits.is_empty() => Node::And([FALSE].into()),
-            Node::Ref(_) => Node::Ref(at),
+            Node::Ref(_) => Node::Ref(at as u32),
             node => rename(node, &|_| TRUE),
         };
         let next = shapes.len() as u32;
@@ -101,7 +100,10 @@ impl Classes<'_> {
     fn key(&self, at: usize) -> Key {
         let class = |lit: &Lit| Lit::new(self.class[lit.node() as usize], lit.negative());
         let mut inner: Vec<Lit> = self.children[at].iter().map(class).collect();
-        inner.sort_unstable();
+        // What is opaque says something else of each of its formulas.
+        if !matches!(self.raw.nodes[at], Node::Atom(_)) {
+            inner.sort_unstable();
+        }
         if matches!(self.raw.nodes[at], Node::And(_)) {
             inner.dedup();
         }
@@ -178,6 +180,7 @@ fn numbering(nodes: &[Node], targets: &[Lit], classes: &[u32]) -> HashMap<u32, u
 fn children(node: &Node) -> Vec<Lit> {
     match node {
         Node::And(lits) | Node::One(lits) => lits.to_vec(),
+        Node::Atom(Atom::Opaque(_, _, lits)) => lits.to_vec(),
         Node::Atom(atom) => atom.inner().into_iter().collect(),
         Node::Ref(_) => Vec::new(),
     }
@@ -195,10 +198,14 @@ fn rename(node: &Node, renamed: &dyn Fn(Lit) -> Lit) -> Node {
     match node {
         Node::And(lits) => Node::And(set(lits, true)),
         Node::One(lits) => Node::One(set(lits, false)),
+        Node::Atom(Atom::Opaque(why, what, lits)) => {
+            let lits = lits.iter().map(|lit| renamed(*lit)).collect();
+            Node::Atom(Atom::Opaque(why, what.clone(), lits))
+        }
         Node::Atom(atom) => {
             Node::Atom(atom.inner().map_or_else(|| atom.clone(), |lit| atom.with_inner(renamed(lit))))
         }
-        Node::Ref(place) => Node::Ref(*place),
+        Node::Ref(site) => Node::Ref(*site),
     }
 }
 

@@ -11,6 +11,7 @@ pub mod eval;
 pub mod facts;
 pub mod link;
 mod listed;
+pub mod scopes;
 pub mod unevaluated;
 
 pub use listed::Listed;
@@ -109,8 +110,8 @@ pub enum Node {
     /// Exactly one of them.
     One(Box<[Lit]>),
     Atom(Atom),
-    /// The schema in a place of a document; there is none left in a graph that is linked.
-    Ref(usize),
+    /// The schema in a place of a document, reached on a certain way; there is none left in a graph that is linked.
+    Ref(u32),
 }
 
 /// Names of properties.
@@ -168,8 +169,8 @@ pub enum Atom {
     Values(Names, Lit),
     /// Every name.
     Names(Lit),
-    /// Something that is beyond this crate, and equal only to itself: why, and what.
-    Opaque(&'static str, Arc<Json>),
+    /// Something that is beyond this crate: why, and what. It is equal to what says the same of equal formulas.
+    Opaque(&'static str, Arc<Json>, Box<[Lit]>),
 }
 
 impl Atom {
@@ -224,6 +225,10 @@ pub struct Graph {
     pub beyond: Option<&'static str>,
     /// What building and asking may still cost.
     pub fuel: Fuel,
+    /// How many places were numbered for [`Node::Ref`].
+    sites: u32,
+    /// The documents with something that is equal only to itself.
+    documents: Vec<Json>,
 }
 
 impl Graph {
@@ -242,6 +247,16 @@ impl Graph {
         self.nodes.push(node.clone());
         self.index.insert(node, id);
         Lit::new(id, false)
+    }
+
+    /// The number of a document, the same for equal ones.
+    fn number_of(&mut self, document: &Json) -> i64 {
+        let known = self.documents.iter().position(|known| known == document);
+        let number = known.unwrap_or(self.documents.len());
+        if known.is_none() {
+            self.documents.push(document.clone());
+        }
+        number as i64
     }
 
     pub fn atom(&mut self, atom: Atom) -> Lit {

@@ -6,8 +6,9 @@
 use super::{
     Atom, Except, Kind, Lit, Names, TRUE,
     build::{Builder, Members},
+    scopes::Destination,
 };
-use crate::{draft::Draft, error::SchemaError, json::Json, refs::Meaning};
+use crate::{draft::Draft, error::SchemaError, json::Json};
 use std::{rc::Rc, sync::Arc};
 
 /// How many cases are gone through.
@@ -63,6 +64,37 @@ fn either(condition: Lit, then: Vec<Part>, or_else: Vec<Part>) -> Part {
     Part::Branches([(condition, then.into()), (condition.not(), or_else.into())].into())
 }
 
+/// Parts without their formulas, which are added to a list; `None` if what is seen is not known.
+fn described(parts: &[Part], lits: &mut Vec<Lit>) -> Option<Json> {
+    let number = |number: u64| Json::Number((number as i64).into());
+    let all = |all: Vec<Json>| Json::Array(all.into());
+    let mut told = Vec::new();
+    for part in parts {
+        told.push(match part {
+            Part::Seen(seen) => {
+                lits.extend(&seen.matching);
+                all(vec![
+                    Json::Bool(seen.everything),
+                    all(seen.names.names.iter().cloned().map(Json::String).collect()),
+                    all(seen.names.patterns.iter().map(|pattern| number((*pattern).into())).collect()),
+                    number(seen.items),
+                    number(seen.matching.len() as u64),
+                ])
+            }
+            Part::Branches(branches) => {
+                let branch = |(condition, inside): &Branch| {
+                    lits.push(*condition);
+                    described(inside, lits)
+                };
+                // A list of lists, which what is seen is not.
+                all(branches.iter().map(branch).collect::<Option<_>>()?)
+            }
+            Part::Dynamic => return None,
+        });
+    }
+    Some(all(told))
+}
+
 /// Which of the two keywords it is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
@@ -90,12 +122,19 @@ impl<'d> Builder<'d, '_> {
             self.seen(schema, about, NESTING_LIMIT, &mut seen)?;
             let mut cases = CASES_LIMIT;
             let lit = self.cases(&seen, &Seen::default(), (about, rest_lit), &mut cases);
-            parts.push(lit.unwrap_or_else(|| {
-                let why = "an unevaluated keyword over too many combinations of branches, or over a dynamic reference";
-                self.graph.atom(Atom::Opaque(why, Arc::new(schema.clone())))
-            }));
+            parts.push(lit.unwrap_or_else(|| self.left_over(&seen, (about, rest_lit))));
         }
         Ok(())
+    }
+
+    /// That there are too many cases. It is equal to the same over equal formulas.
+    fn left_over(&mut self, parts: &[Part], (about, rest): (About, Lit)) -> Lit {
+        let why =
+            "an unevaluated keyword over too many combinations of branches, or over a dynamic reference";
+        let mut lits = vec![rest];
+        let Some(seen) = described(parts, &mut lits) else { return self.unknown(why) };
+        let what = Json::Array([Json::Bool(about == About::Items), seen].into());
+        self.graph.atom(Atom::Opaque(why, Arc::new(what), lits.into()))
     }
 
     /// What is left for each case must hold for the rest; `None` if there are too many.
@@ -151,6 +190,22 @@ impl<'d> Builder<'d, '_> {
 
     /// What a schema sees, besides its own unevaluated keyword if it is the outermost one.
     fn seen(
+        &mut self,
+        schema: &'d Json,
+        about: About,
+        depth: usize,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), SchemaError> {
+        match self.scope_of(schema) {
+            Some(scope) => self.within(scope, |builder| builder.seen_here(schema, about, depth, parts)),
+            None => {
+                parts.push(Part::Dynamic);
+                Ok(())
+            }
+        }
+    }
+
+    fn seen_here(
         &mut self,
         schema: &'d Json,
         about: About,
@@ -226,20 +281,16 @@ impl<'d> Builder<'d, '_> {
         parts: &mut Vec<Part>,
     ) -> Result<(), SchemaError> {
         let text = |keyword: &str| members.get(keyword).and_then(Json::text);
-        if let Some(reference) = text("$ref") {
-            let target = self.references.resolve(schema, reference)?;
-            self.seen(target, about, depth, parts)?;
-        }
-        let dynamic = match (self.draft, text("$dynamicRef"), text("$recursiveRef")) {
-            (Draft::Draft202012, Some(reference), _) => self.references.resolve_dynamic(schema, reference)?,
-            (Draft::Draft201909, _, Some(reference)) => {
-                self.references.resolve_recursive(schema, reference)?
+        let dynamic = if self.draft == Draft::Draft202012 { "$dynamicRef" } else { "$recursiveRef" };
+        for keyword in ["$ref", dynamic] {
+            let Some(reference) = text(keyword) else { continue };
+            let meaning = self.references.meaning(schema, keyword, reference)?;
+            match self.destination(schema, &meaning) {
+                Some(Destination { target, scope }) => {
+                    self.within(scope, |builder| builder.seen(target, about, depth, parts))?;
+                }
+                None => parts.push(Part::Dynamic),
             }
-            _ => return Ok(()),
-        };
-        match dynamic {
-            Meaning::Schema(target) => self.seen(target, about, depth, parts)?,
-            Meaning::Dynamic => parts.push(Part::Dynamic),
         }
         Ok(())
     }

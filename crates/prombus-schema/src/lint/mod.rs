@@ -315,7 +315,7 @@ impl<'l> TopicLint<'_, 'l> {
 fn error_at(error: &SchemaError, text: &str) -> usize {
     match error {
         SchemaError::Json { at, .. } | SchemaError::Number { at } | SchemaError::Twice { at, .. } => *at,
-        SchemaError::TooLarge { .. } | SchemaError::TooDeep { .. } => 0,
+        SchemaError::TooLarge { .. } | SchemaError::TooDeep { .. } | SchemaError::NoStack => 0,
         SchemaError::Draft { path, .. } => place::of_pointer(text, &format!("{path}/$schema")),
         SchemaError::Reference { path, .. } => {
             let keyword = ["$ref", "$dynamicRef", "$recursiveRef"].map(|keyword| format!("{path}/{keyword}"));

@@ -160,6 +160,17 @@ impl Tally {
     }
 }
 
+/// Which values are wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Drawn {
+    /// How many, at most.
+    pub count: usize,
+    /// Whether objects get every property that they may have.
+    pub rich: bool,
+    /// How many steps may be taken.
+    pub steps: u64,
+}
+
 /// How large a value may become, in parts of it.
 const SIZE_LIMIT: u64 = 16_384;
 
@@ -217,6 +228,20 @@ impl Solver {
     fn is_small(&mut self, value: &Json) -> bool {
         let size = value.size(SIZE_LIMIT);
         self.spend(1 + size / 4) && size < SIZE_LIMIT
+    }
+
+    /// Values for which a claim holds, as far as they are found with some of the steps that are left.
+    pub fn drawn(&mut self, claim: Claim, wanted: &Drawn) -> Vec<Json> {
+        let mut left = std::mem::take(&mut self.graph.fuel);
+        self.graph.fuel = left.portion(wanted.steps);
+        // What is remembered was made the other way.
+        self.memory.clear();
+        let outer = std::mem::replace(&mut self.rich, wanted.rich);
+        let found = self.place([claim], wanted.count);
+        self.rich = outer;
+        self.memory.clear();
+        self.graph.fuel = left;
+        found.values.clone()
     }
 
     fn depth(&self) -> usize {

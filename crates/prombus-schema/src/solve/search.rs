@@ -202,7 +202,7 @@ impl Solver {
     /// Why a case is beyond this crate, if it is.
     pub(super) fn opaque(&self, cube: &Cube) -> Option<Why> {
         cube.atoms.iter().find_map(|claim| match self.node(*claim) {
-            Node::Atom(Atom::Opaque(why, _)) => Some(Why::Opaque(why)),
+            Node::Atom(Atom::Opaque(why, ..)) => Some(Why::Opaque(why)),
             _ => None,
         })
     }

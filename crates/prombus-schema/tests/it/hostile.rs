@@ -6,7 +6,7 @@ use prombus_schema::{
     Budget, Comparison, Compat, Policy, Schema, SchemaError, Verdict, check, check_within, example,
 };
 use serde_json::{Map, Value, json};
-use std::time::Instant;
+use std::{process::Command, time::Instant};
 
 /// Asks everything of a schema: reads it, compares it with itself and with others, makes an example, and checks documents
 /// against it. Refusing to read it is an answer too.
@@ -489,4 +489,27 @@ fn the_budget_is_of_steps_and_what_it_cuts_off_is_not_proved() {
         }
     }
     assert!(cut > 50, "{cut}");
+}
+
+/// Set in a process that has less memory than the stack takes on which schemas are read.
+const SMALL: &str = "PROMBUS_SCHEMA_SMALL";
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_memory_for_the_stack_nothing_is_read() {
+    if std::env::var_os(SMALL).is_some() {
+        let nested = format!("{}{}", r#"{"not":"#.repeat(100), "{}") + &"}".repeat(100);
+        assert_eq!(Schema::parse(&nested).unwrap_err(), SchemaError::NoStack);
+        return;
+    }
+    let name = "hostile::without_memory_for_the_stack_nothing_is_read";
+    let limited = r#"ulimit -v 230000 && exec "$0" "$@""#;
+    let status = Command::new("sh")
+        .args(["-c", limited])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--test-threads=1"])
+        .env(SMALL, "1")
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
 }

@@ -12,4 +12,5 @@ mod pairs;
 mod random;
 mod reading;
 mod rewritten;
+mod scoped;
 mod verdicts;

@@ -7,7 +7,7 @@ type Change = fn(&mut Value) -> bool;
 
 /// Changes of a schema, with a name for each; those that do not apply are left out.
 pub fn mutations(schema: &Value) -> Vec<(&'static str, Value)> {
-    let kinds: [(&'static str, Change); 9] = [
+    let kinds: [(&'static str, Change); 10] = [
         ("same", |_| true),
         ("property added", |schema| first(schema, &mut |object| add_property(object))),
         ("property removed", |schema| first(schema, &mut |object| remove_property(object))),
@@ -16,6 +16,7 @@ pub fn mutations(schema: &Value) -> Vec<(&'static str, Value)> {
         ("enum grown", |schema| first(schema, &mut |object| grow_enum(object))),
         ("bound moved", |schema| first(schema, &mut |object| move_bound(object))),
         ("branch added", |schema| first(schema, &mut |object| add_branch(object))),
+        ("anchor retyped", |schema| first(schema, &mut |object| retype_anchor(object))),
         ("reference inlined", inline),
     ];
     let mut mutants = Vec::new();
@@ -131,6 +132,13 @@ fn add_branch(object: &mut Map<String, Value>) -> bool {
         }
     }
     false
+}
+
+/// Changes what references by a dynamic anchor lead to, though not their text.
+fn retype_anchor(object: &mut Map<String, Value>) -> bool {
+    let anchored = object.contains_key("$dynamicAnchor") || object.contains_key("$recursiveAnchor");
+    let new = if object.get("type") == Some(&json!("string")) { "integer" } else { "string" };
+    anchored && object.insert("type".to_owned(), json!(new)) != Some(json!(new))
 }
 
 /// Puts what the first reference means in its place.

@@ -40,6 +40,18 @@ fn schemas() -> Vec<Value> {
                 "call": {"type": "array", "prefixItems": [{"enum": ["+", "-", "if"]}], "items": {"$ref": "#/$defs/expression"}, "minItems": 2, "maxItems": 4}
             }
         }),
+        json!({
+            "$id": "https://example.com/page", "$ref": "envelope", "$defs": {
+                "body": {"$dynamicAnchor": "body", "type": "object", "required": ["lines"], "properties": {"lines": {"type": "array", "items": {"$ref": "envelope"}, "maxItems": 3}, "note": {"type": "string", "maxLength": 9}}},
+                "envelope": {"$id": "envelope", "type": "object", "required": ["id", "body"], "properties": {"id": {"type": "integer"}, "body": {"$dynamicRef": "#body"}}, "$defs": {"any": {"$dynamicAnchor": "body"}}}
+            }
+        }),
+        json!({
+            "$schema": "https://json-schema.org/draft/2019-09/schema", "$id": "https://example.com/marked", "$recursiveAnchor": true, "$ref": "tree",
+            "required": ["mark"], "properties": {"mark": {"type": "integer", "minimum": 1}}, "$defs": {
+                "tree": {"$id": "tree", "$recursiveAnchor": true, "type": "object", "properties": {"name": {"type": "string"}, "children": {"type": "array", "items": {"$recursiveRef": "#"}}}}
+            }
+        }),
     ]
 }
 

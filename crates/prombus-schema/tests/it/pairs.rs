@@ -110,15 +110,14 @@ fn confirmed(pair: (&Value, &Value), (old, new): (&Schema, &Schema), violations:
     }
 }
 
-#[test]
-fn verdicts_on_random_pairs_agree_with_documents() {
+/// Checks random schemas, changed ones, and chains of three; skips those that are refused.
+fn on_pairs(count: u64, document: fn(&mut Rng) -> Value, changed: fn(&mut Rng, &Value) -> Value) -> Counts {
     let mut counts = Counts::default();
-    for seed in first_seed()..first_seed() + wanted() {
+    for seed in first_seed()..first_seed() + count {
         let mut rng = Rng::with_seed(seed);
-        let first = random::document(&mut rng);
-        let second =
-            if rng.u32(0..3) == 0 { random::document(&mut rng) } else { random::changed(&mut rng, &first) };
-        let third = random::changed(&mut rng, &second);
+        let first = document(&mut rng);
+        let second = if rng.u32(0..3) == 0 { document(&mut rng) } else { changed(&mut rng, &first) };
+        let third = changed(&mut rng, &second);
         let parsed = [&first, &second, &third].map(Schema::from_value);
         let [Ok(a), Ok(b), Ok(c)] = &parsed else { continue };
         for policy in [Policy::Strict, Policy::Lenient] {
@@ -137,6 +136,12 @@ fn verdicts_on_random_pairs_agree_with_documents() {
         }
     }
     println!("{counts:?}");
+    counts
+}
+
+#[test]
+fn verdicts_on_random_pairs_agree_with_documents() {
+    let counts = on_pairs(wanted(), random::document, random::changed);
     assert!(counts.pairs > wanted(), "too few schemas could be read: {counts:?}");
     for verdicts in [&counts.strict, &counts.lenient] {
         let often = verdicts.proved.min(verdicts.refuted);
@@ -146,4 +151,17 @@ fn verdicts_on_random_pairs_agree_with_documents() {
             "too much is undecided: {counts:?}"
         );
     }
+}
+
+#[test]
+fn verdicts_on_random_pairs_with_dynamic_references_agree_with_documents() {
+    let counts = on_pairs(wanted(), random::scoped, random::replaced);
+    assert!(counts.pairs > wanted() / 2, "too few schemas could be read: {counts:?}");
+    assert!(counts.strict.proved.min(counts.strict.refuted) > counts.pairs / 20, "{counts:?}");
+}
+
+#[test]
+fn verdicts_on_random_pairs_with_too_many_cases_agree_with_documents() {
+    let counts = on_pairs(wanted() / 10, random::left_over, random::replaced);
+    assert!(counts.pairs > wanted() / 10, "too few schemas could be read: {counts:?}");
 }

@@ -181,3 +181,116 @@ fn change(rng: &mut Rng, schema: &mut Value, depth: usize) {
         members.insert(keyword.to_owned(), value);
     }
 }
+
+/// A random document of several resources, in which references mean different things by the way on which they are reached.
+pub fn scoped(rng: &mut Rng) -> Value {
+    let recursive = rng.u32(0..3) == 0;
+    let mut document = resource(rng, "https://example.com/root", recursive);
+    let inner: Vec<(String, Value)> =
+        RESOURCES.iter().map(|name| ((*name).to_owned(), resource(rng, name, recursive))).collect();
+    if let Some(definitions) = document["$defs"].as_object_mut() {
+        definitions.extend(inner);
+    }
+    if recursive {
+        document["$schema"] = json!("https://json-schema.org/draft/2019-09/schema");
+    }
+    document
+}
+
+const RESOURCES: &[&str] = &["a", "b", "c"];
+
+/// A schema with a name of its own, with an anchor that others have, too.
+fn resource(rng: &mut Rng, id: &str, recursive: bool) -> Value {
+    let mut schema = node(rng, 2, recursive);
+    schema["$id"] = json!(id);
+    let mut anchored = node(rng, 1, recursive);
+    if recursive {
+        if rng.u32(0..4) > 0 {
+            schema["$recursiveAnchor"] = json!(rng.u32(0..4) > 0);
+        }
+    } else if rng.bool() {
+        schema["$dynamicAnchor"] = json!("n");
+    } else {
+        let keyword = if rng.u32(0..6) == 0 { "$anchor" } else { "$dynamicAnchor" };
+        anchored[keyword] = json!("n");
+    }
+    schema["$defs"] = json!({ "n": anchored });
+    schema
+}
+
+/// A schema that mostly leads to others.
+fn node(rng: &mut Rng, depth: usize, recursive: bool) -> Value {
+    let inner = |rng: &mut Rng| node(rng, depth - 1, recursive);
+    match rng.u32(0..if depth == 0 { 7 } else { 15 }) {
+        0..=2 => json!({ "type": TYPES[rng.usize(2..7)] }),
+        3 | 4 if recursive => json!({"$recursiveRef": "#"}),
+        3 | 4 => json!({"$dynamicRef": "#n"}),
+        5 if !recursive => json!({ "$ref": (["#n", "a#n", "#/$defs/n"][rng.usize(..3)]) }),
+        5 | 6 => json!({ "$ref": RESOURCES[rng.usize(..3)] }),
+        7 | 8 => {
+            json!({"type": "object", "properties": { NAMES[rng.usize(..2)]: inner(rng), NAMES[rng.usize(..2)]: inner(rng) }})
+        }
+        9 | 10 => json!({"type": ["array", "string"], "items": inner(rng)}),
+        11 => json!({"anyOf": [inner(rng), inner(rng)]}),
+        12 => json!({"oneOf": [inner(rng), inner(rng)]}),
+        13 => json!({"allOf": [inner(rng)], "unevaluatedProperties": inner(rng)}),
+        _ => json!({"allOf": [inner(rng), {"not": inner(rng)}]}),
+    }
+}
+
+/// A random document in which more cases decide what is left over than are gone through.
+pub fn left_over(rng: &mut Rng) -> Value {
+    let mut all: Vec<Value> = (0..9)
+        .map(|at| {
+            let name = format!("k{at}");
+            json!({"anyOf": [{"properties": {&name: {"type": "string"}}}, {"properties": {&name: {"type": "null"}}}]})
+        })
+        .collect();
+    all.push(json!({"$ref": "#/$defs/p"}));
+    let seen = |rng: &mut Rng| json!({ "properties": named(rng, &NAMES[..2], 0) });
+    let p = if rng.bool() { json!({"$ref": "#/$defs/q"}) } else { seen(rng) };
+    json!({
+        "type": "object", "$ref": "#/$defs/whole",
+        "$defs": {"p": p, "q": seen(rng), "whole": {"allOf": all, "unevaluatedProperties": schema(rng, 0)}}
+    })
+}
+
+/// A document with one of the schemas in it replaced.
+pub fn replaced(rng: &mut Rng, document: &Value) -> Value {
+    let mut places = Vec::new();
+    inside(document, String::new(), &mut places);
+    let mut replaced = document.clone();
+    if !places.is_empty()
+        && let Some(place) = replaced.pointer_mut(&places[rng.usize(..places.len())])
+        && let Value::Object(members) = place
+    {
+        let anchors = ["$id", "$defs", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema"];
+        members.retain(|keyword, _| anchors.contains(&keyword.as_str()));
+        let recursive = document.get("$schema").is_some();
+        if let Value::Object(new) = node(rng, 1, recursive) {
+            members.extend(new);
+        }
+    }
+    replaced
+}
+
+/// Where the schemas in a document are.
+fn inside(value: &Value, at: String, places: &mut Vec<String>) {
+    let Value::Object(members) = value else { return };
+    places.push(at.clone());
+    for (keyword, inner) in members {
+        match inner {
+            Value::Object(schemas) if matches!(keyword.as_str(), "properties" | "$defs") => {
+                schemas
+                    .iter()
+                    .for_each(|(name, schema)| inside(schema, format!("{at}/{keyword}/{name}"), places));
+            }
+            Value::Array(schemas) if keyword != "type" => {
+                for (number, schema) in schemas.iter().enumerate() {
+                    inside(schema, format!("{at}/{keyword}/{number}"), places);
+                }
+            }
+            inner => inside(inner, format!("{at}/{keyword}"), places),
+        }
+    }
+}
