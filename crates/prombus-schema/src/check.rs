@@ -190,7 +190,8 @@ impl Direction<'_> {
         };
         hunt.go(target);
         if hunt.refuted.is_empty() && hunt.undecided.is_empty() {
-            hunt.undecided.extend(hunt.contradiction());
+            let contradiction = hunt.contradiction();
+            hunt.undecided.extend(contradiction);
         }
         match (hunt.refuted.is_empty(), hunt.undecided.is_empty()) {
             (false, _) => Verdict::Refuted(hunt.refuted),
