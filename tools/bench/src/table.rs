@@ -148,7 +148,7 @@ impl Table<'_> {
 }
 
 fn line(entry: &Entry) -> Option<String> {
-    let Entry { row, values, ratios } = entry;
+    let Entry { group: _, row, values, ratios } = entry;
     let Summary { median, min, max } = Summary::of(values)?;
     let show = |value| row.unit.show(value);
     let ratio = Summary::of(ratios);

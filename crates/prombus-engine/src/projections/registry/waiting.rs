@@ -61,7 +61,7 @@ impl Projections {
     fn positions_of(&self, collection: &str) -> Result<watch::Receiver<Positions>, ProjectionError> {
         let running = self.running.lock();
         let owner = running.values().find(|handle| handle.writes(collection));
-        owner.map(|handle| handle.shared.positions.subscribe()).ok_or_else(|| {
+        owner.map(|handle| handle.cell.positions.subscribe()).ok_or_else(|| {
             ProjectionError::Bad(format!(
                 "no projection writes collection {collection}, so it has no offset to wait for"
             ))
