@@ -146,6 +146,69 @@ fn what_is_wrong_in_the_folder_stops_the_start_and_is_named() {
 }
 
 #[test]
+fn a_start_that_is_given_up_has_registered_nothing() {
+    let files = [("b/v1.json", r#"{"type": "integer"}"#), ("b/v2.json", "true")];
+    let folder = folder(CONFIG, &files);
+    let path = folder.path().to_owned();
+    let mut hub = Hub::within(folder, &["--data", "data"]);
+    hub.kill();
+    // Topics are registered by name: all of these could be, before what cannot.
+    put(&path, "a/v1.json", "{}");
+    put(&path, "b/v3.json", "true");
+    for (file, text, why) in [
+        ("b/v1.json", "{}", "is another schema already"),
+        ("c/v1.json", r#"{"type": "text"}"#, "is not valid"),
+        ("c/upcasters/1.json", r#"{"ops": []}"#, "has no schemas"),
+        ("b/upcasters/4.json", r#"{"ops": []}"#, "has no version 4"),
+        ("b/upcasters/2.json", r#"{"ops": [{"set": {"a": "payload."}}]}"#, "does not compile"),
+        ("b/v4.json", r#"{"type": "integer"}"#, "not backward compatible with version 3"),
+    ] {
+        let before = fs::read(path.join("schemas").join(file));
+        put(&path, file, text);
+        let said = gives_up(&path);
+        assert!(said.contains(file) && said.contains(why), "{file}: {said}");
+        match before {
+            Ok(before) => fs::write(path.join("schemas").join(file), before).unwrap(),
+            Err(_) => fs::remove_file(path.join("schemas").join(file)).unwrap(),
+        }
+    }
+    let config = fs::read(path.join("prombus.toml")).unwrap();
+    fs::write(path.join("prombus.toml"), format!("{CONFIG}[collections.c]\nchangefeed = \"a\"\n")).unwrap();
+    let said = gives_up(&path);
+    assert!(said.contains("schemas/a") && said.contains("changefeed"), "{said}");
+    fs::write(path.join("prombus.toml"), "").unwrap();
+    hub.start_again();
+    assert_eq!(versions(&hub.api(), "b"), [1, 2]);
+    hub.api().get("/v1/schemas/a").fails(404, "not_found");
+    hub.kill();
+    fs::write(path.join("prombus.toml"), config).unwrap();
+    hub.start_again();
+    assert_eq!((versions(&hub.api(), "a"), versions(&hub.api(), "b")), (vec![1], vec![1, 2, 3]));
+}
+
+#[test]
+fn a_version_behind_an_upcaster_that_changes_events_may_break() {
+    let files = [
+        ("orders/v1.json", r#"{"type": "object", "required": ["a"]}"#),
+        ("orders/v2.json", r#"{"type": "object", "required": ["b"]}"#),
+        ("orders/upcasters/1.json", r#"{"ops": [{"rename": ["a", "b"]}]}"#),
+    ];
+    let folder = folder(&format!("{CONFIG}compat = \"backward_transitive\"\n"), &files);
+    let path = folder.path().to_owned();
+    let mut hub = Hub::within(folder, &["--data", "data"]);
+    assert_eq!(versions(&hub.api(), "orders"), [1, 2]);
+    hub.kill();
+    // One that does not change them says that they fit as they are.
+    put(&path, "orders/v3.json", r#"{"type": "object", "required": ["c"]}"#);
+    put(&path, "orders/upcasters/2.json", r#"{"ops": []}"#);
+    let said = gives_up(&path);
+    assert!(said.contains("orders/v3.json") && said.contains("with version 2"), "{said}");
+    put(&path, "orders/v3.json", r#"{"type": "object"}"#);
+    hub.start_again();
+    assert_eq!(versions(&hub.api(), "orders"), [1, 2, 3]);
+}
+
+#[test]
 fn upcasters_of_the_folder_take_the_place_of_those_that_are_stored() {
     let files = [
         ("orders/v1.json", r#"{"type": "object", "required": ["a"]}"#),

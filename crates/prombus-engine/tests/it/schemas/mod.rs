@@ -10,6 +10,8 @@ behaviours! {
         versions_are_registered_once_and_never_change
         the_same_schema_in_other_words_is_the_same_version
         a_version_has_to_follow_the_earlier_ones
+        a_check_reads_only_so_much_of_earlier_versions
+        what_is_rehearsed_is_not_registered
         registering_makes_the_topic
         a_topic_that_is_deleted_takes_its_schemas_along
         what_the_hub_publishes_to_has_no_schemas
