@@ -29,7 +29,7 @@ behaviours! {
         letters_that_go_back_are_checked
         large_events_are_checked_too
         a_topic_of_the_hub_is_not_checked
-        a_repeated_publish_is_held_against_the_version_of_the_first;
+        a_repeated_publish_is_a_duplicate_whatever_was_registered;
     fence:
         no_event_is_behind_a_schema_that_refuses_it
         a_registration_waits_for_events_on_their_way
