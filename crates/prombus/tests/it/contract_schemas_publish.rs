@@ -167,6 +167,20 @@ fn a_repeated_publish_is_a_duplicate_whatever_is_registered_or_gone() {
 }
 
 #[test]
+fn what_no_schema_can_be_held_against_is_refused_where_there_is_one() {
+    on_both_stores(|api| {
+        let odd = [r#""\ud800""#, "1e5000"];
+        odd.iter().for_each(|payload| _ = api.publish("free", payload).is(201));
+        register(api, "t", &json!(true));
+        for payload in odd {
+            let refused = api.publish("t", payload).fails(422, "schema_violation");
+            assert!(refused["message"].as_str().unwrap().contains("can be checked"), "{refused}");
+        }
+        api.publish("t", "1e400").is(201);
+    });
+}
+
+#[test]
 fn a_tombstone_ends_a_key_whatever_the_schema_is() {
     let site = Site::start();
     register(&site.api, "t", &schema());
