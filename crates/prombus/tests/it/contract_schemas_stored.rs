@@ -48,12 +48,28 @@ fn schemas_are_in_a_backup() {
     let (site, folder) = (Site::start(), tempfile::tempdir().unwrap());
     register(&site.api, "t", &json!({"type": "integer"}));
     register(&site.api, "t", &json!({"type": "string"}));
+    let ops = json!({"ops": [{"rename": ["a", "b"]}]});
+    for required in ["a", "b"] {
+        register(&site.api, "u", &json!({"type": "object", "required": [required]}));
+    }
+    site.api.put("/v1/schemas/u/upcasters/1", &ops.to_string()).is(201);
+    site.api.put("/v1/topics/u", r#"{"dual_write": true}"#).is(200);
+    let old = |n: u64| json!({"payload": {"a": n}, "headers": {"x-schema-version": "1"}}).to_string();
+    site.api.events("u", &old(1)).is(201);
     let dir = folder.path().join("backup");
     site.hub().run(&["backup", dir.to_str().unwrap()]).ok();
     let hub = Hub::with(&["--data", dir.to_str().unwrap()]);
     assert_eq!(versions(&hub.api(), "t"), [1, 2]);
     hub.api().publish("t", "1").fails(422, "schema_violation");
     hub.api().publish("t", "\"a\"").is(201);
+    // What raises and copies events goes on with those that come later.
+    assert_eq!(hub.api().get("/v1/schemas/u/upcasters/1").is(200)["ops"], ops["ops"]);
+    hub.api().events("u", &old(2)).is(201);
+    let payloads = |topic: &str, query: &str| -> Vec<Value> {
+        hub.api().all(topic, query).iter().map(|event| event["payload"].clone()).collect()
+    };
+    assert_eq!(payloads("u", "normalize=true"), [json!({"b": 1}), json!({"b": 2})]);
+    assert_eq!(payloads("u.v1", ""), [json!({"a": 1}), json!({"a": 2})]);
 }
 
 /// A folder with a configuration and these schemas.
@@ -127,25 +143,6 @@ fn a_file_that_differs_from_what_is_registered_stops_the_start_and_is_named() {
 }
 
 #[test]
-fn what_is_wrong_in_the_folder_stops_the_start_and_is_named() {
-    for (file, text, why) in [
-        ("orders/v1.json", "{", "orders/v1.json"),
-        ("orders/v1.json", r#"{"type":"text"}"#, "orders/v1.json"),
-        ("orders/one.json", "{}", "orders/one.json"),
-        ("v1.json", "{}", "schemas/v1.json"),
-        ("Orders/v1.json", "{}", "schemas/Orders"),
-        ("dlq.orders/v1.json", "{}", "dlq.orders/v1.json"),
-    ] {
-        let said = gives_up(folder(CONFIG, &[(file, text)]).path());
-        assert!(said.contains(why), "{file}: {said}");
-    }
-    let said = gives_up(folder("[schemas]\ndir = \"elsewhere\"\n", &[]).path());
-    assert!(said.contains("elsewhere") && said.contains("schemas.dir"), "{said}");
-    let said = Setup { file: "[schemas]\ncompat = \"sideways\"\n", ..Setup::default() }.is_usage_error();
-    assert!(said.contains("schemas.compat"), "{said}");
-}
-
-#[test]
 fn a_start_that_is_given_up_has_registered_nothing() {
     let files = [("b/v1.json", r#"{"type": "integer"}"#), ("b/v2.json", "true")];
     let folder = folder(CONFIG, &files);
@@ -206,6 +203,25 @@ fn a_version_behind_an_upcaster_that_changes_events_may_break() {
     put(&path, "orders/v3.json", r#"{"type": "object"}"#);
     hub.start_again();
     assert_eq!(versions(&hub.api(), "orders"), [1, 2, 3]);
+}
+
+#[test]
+fn what_is_wrong_in_the_folder_stops_the_start_and_is_named() {
+    for (file, text, why) in [
+        ("orders/v1.json", "{", "orders/v1.json"),
+        ("orders/v1.json", r#"{"type":"text"}"#, "orders/v1.json"),
+        ("orders/one.json", "{}", "orders/one.json"),
+        ("v1.json", "{}", "schemas/v1.json"),
+        ("Orders/v1.json", "{}", "schemas/Orders"),
+        ("dlq.orders/v1.json", "{}", "dlq.orders/v1.json"),
+    ] {
+        let said = gives_up(folder(CONFIG, &[(file, text)]).path());
+        assert!(said.contains(why), "{file}: {said}");
+    }
+    let said = gives_up(folder("[schemas]\ndir = \"elsewhere\"\n", &[]).path());
+    assert!(said.contains("elsewhere") && said.contains("schemas.dir"), "{said}");
+    let said = Setup { file: "[schemas]\ncompat = \"sideways\"\n", ..Setup::default() }.is_usage_error();
+    assert!(said.contains("schemas.compat"), "{said}");
 }
 
 #[test]
