@@ -43,6 +43,9 @@ pub struct Commit {
     /// What its events were made for: topics as they were when these were checked. If one is another by now, the commit is
     /// [`CommitError::Outdated`].
     pub expected_topics: Vec<TopicFence>,
+    /// Events that are taken only if they repeat an id, by number, from the lowest. If one does not, the commit is
+    /// [`CommitError::NotDuplicate`].
+    pub only_duplicates: Vec<usize>,
     /// The headers that events came with where others were put in their place for that, by the number of the event:
     /// see [`Commit::unchecked`].
     pub headers_before: Vec<(usize, Option<Box<Json>>)>,
@@ -195,6 +198,7 @@ impl Commit {
             return;
         }
         self.event_copies.clear();
+        self.only_duplicates.clear();
         for (index, headers) in self.headers_before.drain(..) {
             if let Some(append) = self.events.get_mut(index) {
                 append.event.headers = headers;
@@ -221,6 +225,7 @@ impl Commit {
             limits: _,
             auto_create: _,
             expected_topics: _,
+            only_duplicates: _,
             headers_before: _,
         } = self;
         // The settings of a collection that goes are only there to be compared with those that it has.

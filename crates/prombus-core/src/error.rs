@@ -54,6 +54,12 @@ pub enum CommitError {
         /// The id.
         id: Uuid,
     },
+    /// An event was to be taken only [as a duplicate](crate::Commit::only_duplicates), and is none.
+    #[error("event {index} of the commit is not a duplicate of one that was published before")]
+    NotDuplicate {
+        /// Which event of the commit.
+        index: usize,
+    },
     /// The latest event of the key is not the expected one.
     #[error("the latest event of this key is {}, not the expected one", .actual.map_or("none".to_owned(), |id| id.to_string()))]
     ExpectationFailed {
@@ -228,6 +234,7 @@ impl CommitError {
             Self::PartitionsShrink { .. }
             | Self::NoSuchPartition { .. }
             | Self::IdConflict { .. }
+            | Self::NotDuplicate { .. }
             | Self::ExpectationFailed { .. }
             | Self::VersionConflict { .. }
             | Self::BadWrite { .. }

@@ -163,6 +163,10 @@ pub fn stage<S: Staging>(to: &mut S, commit: &Commit, result_bytes: usize) -> Re
     bytes.count_events(commit)?;
     let first_new = to.next_topic();
     let (events, asked) = to.append_all(&commit.events, commit)?;
+    let is_new = |index: &&usize| events.get(**index).is_some_and(|appended| !appended.duplicate);
+    if let Some(&index) = commit.only_duplicates.iter().find(is_new) {
+        return Err(CommitError::NotDuplicate { index });
+    }
     let asked = asked.max(append_copies(to, commit, &events)?);
     let durability = match to.next_topic() == first_new {
         true => commit.least_durability().max(asked),

@@ -9,6 +9,7 @@
 //!
 //! `docs/schemas.md` explains the verdicts.
 
+mod allowance;
 mod check;
 mod decimal;
 mod deep;
@@ -31,6 +32,7 @@ mod solve;
 mod uri;
 mod validator;
 
+pub use allowance::Allowance;
 pub use check::{
     BUDGET, Comparison, Compat, Policy, VIOLATIONS_LIMIT, Verdict, Violation, check, check_within,
 };

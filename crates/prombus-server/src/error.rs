@@ -395,6 +395,7 @@ impl From<CommitError> for ApiError {
             | CommitError::TooManyReaderPartitions { limit } => Self::too_large(message).with("limit", limit),
             CommitError::PartitionsShrink { .. }
             | CommitError::NoSuchPartition { .. }
+            | CommitError::NotDuplicate { .. }
             | CommitError::BadWrite { .. } => Self::bad_request(message),
             CommitError::IdConflict { id, .. } => {
                 Self::new(ErrorCode::IdConflict, message).with("id", id.to_string())

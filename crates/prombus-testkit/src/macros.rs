@@ -95,6 +95,7 @@ macro_rules! log_exact_conformance {
             a_missing_topic_cannot_be_changed
             a_change_from_an_old_revision_is_refused
             events_for_a_topic_as_it_was_are_refused
+            events_that_may_only_be_duplicates_are_refused_if_they_are_new
             of_equal_revisions_one_wins
             of_many_makers_one_wins
             no_topic_number_is_used_twice

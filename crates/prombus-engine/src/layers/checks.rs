@@ -95,7 +95,8 @@ impl Checks {
     }
 
     /// What will be said of an event that the code of a projection publishes. It is asked here before it is committed, so
-    /// that the code hears of it, and a rebuild, which publishes nothing, fails the same events.
+    /// that the code hears of it, and a rebuild, which publishes nothing, fails the same events. Schemas are not asked: by the
+    /// time of a rebuild they may refuse what they took, and take what they refused.
     pub(crate) fn foresee(&self, append: &Append) -> Result<(), BusError> {
         self.check_event(0, append, self.latest_ts())
     }

@@ -7,14 +7,14 @@
 
 use crate::bus::{Bus, BusError, Layer};
 use crate::schemas::gate::{Gate, GatePass};
-use crate::schemas::judge::{self, Judged, Repeated, TopicSchemas};
+use crate::schemas::judge::{self, Judged, TopicSchemas};
 use crate::schemas::known::SchemaCache;
-use crate::schemas::violation::Violations;
+use crate::schemas::violation::{SchemaViolation, Violations};
 use crate::schemas::{Shared, apart, stored};
 use async_trait::async_trait;
 use prombus_core::{
     Append, Commit, CommitError, ConfigChange, Documents, EventCopy, EventLog, Json, NewTopics, ReadError,
-    SchemaMode, SnapshotConfig, Ticket, TopicConfig, TopicFence, TopicName,
+    Receipt, SchemaMode, SnapshotConfig, Ticket, TopicConfig, TopicFence, TopicName,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -72,16 +72,22 @@ impl Bus for SchemaChecksBus {
                     Arc::make_mut(commit).expected_topics = seen;
                     return Ok(held(inner.enqueue(commit).await?, pass));
                 }
-                Some((before, judged)) if before == seen => {
+                Some((before, mut judged)) if before == seen => {
                     for violation in &judged.let_pass {
                         layer.violations.count(&violation.topic);
                         layer.violations.warn(violation);
                     }
                     let event_copies = layer.copies(commit, &judged, &governed)?;
+                    let (refused, first) = (std::mem::take(&mut judged.refused), judged.first_refused.take());
                     let stamped = Arc::make_mut(commit);
                     stamp(stamped, judged);
                     (stamped.event_copies, stamped.expected_topics) = (event_copies, seen);
-                    return Ok(held(inner.enqueue(commit).await?, pass));
+                    stamped.only_duplicates = refused;
+                    let ticket = held(inner.enqueue(commit).await?, pass);
+                    return match first {
+                        None => Ok(ticket),
+                        Some(first) => layer.unless_new(ticket.await, first, (commit, &governed)).await,
+                    };
                 }
                 _ => {
                     drop(pass);
@@ -175,24 +181,45 @@ impl SchemaChecks {
         commit: &Commit,
         governed: &HashMap<TopicName, TopicSchemas>,
     ) -> Result<Judged, BusError> {
-        let events = &commit.events;
-        let mut repeated = Repeated::new();
-        loop {
-            let judged = judge::judge(&self.known, events, governed, &repeated).await.map_err(unavailable)?;
-            let violation = match judged {
-                Ok(judged) => return Ok(judged),
-                Err(violation) => violation,
-            };
-            if repeated.is_empty() {
-                let first = violation.index;
-                repeated = judge::repeated(&*self.log, events, first, governed).await.map_err(unavailable)?;
-                if !repeated.is_empty() {
-                    continue;
-                }
-            }
-            self.violations.count(&violation.topic);
-            return Err(BusError::SchemaViolation(Box::new(violation)));
+        let mut judged = judge::judge(&self.known, &commit.events, governed).await.map_err(unavailable)?;
+        let is_new = |violation: &mut SchemaViolation| commit.events[violation.index].event.id.is_none();
+        match judged.first_refused.take_if(is_new) {
+            Some(violation) => Err(self.refused(violation)),
+            None => Ok(judged),
         }
+    }
+
+    fn refused(&self, violation: SchemaViolation) -> BusError {
+        self.violations.count(&violation.topic);
+        BusError::SchemaViolation(Box::new(violation))
+    }
+
+    /// What is answered to a commit with events that violate their schemas, the first of them as `first` says. What was
+    /// published before stays what it was, whatever was registered since, and only the store knows of each id whether it was:
+    /// any other such event is refused for its schema.
+    async fn unless_new(
+        &self,
+        answer: Result<Receipt, CommitError>,
+        first: SchemaViolation,
+        (commit, governed): (&Commit, &HashMap<TopicName, TopicSchemas>),
+    ) -> Result<Ticket, BusError> {
+        // What an event expects is looked at once it is known to be no duplicate.
+        let index = match answer {
+            Err(CommitError::NotDuplicate { index } | CommitError::ExpectationFailed { index, .. })
+                if commit.only_duplicates.contains(&index) =>
+            {
+                index
+            }
+            answer => return Ok(Ticket::decided(answer)),
+        };
+        if index == first.index {
+            return Err(self.refused(first));
+        }
+        // What is wrong with all of them was not kept.
+        let alone = std::slice::from_ref(&commit.events[index]);
+        let judged = judge::judge(&self.known, alone, governed).await.map_err(unavailable)?;
+        let violation = judged.first_refused.unwrap_or(first);
+        Err(self.refused(SchemaViolation { index, ..violation }))
     }
 }
 

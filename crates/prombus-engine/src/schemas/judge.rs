@@ -4,7 +4,7 @@ use super::known::SchemaCache;
 use super::stored::Head;
 use super::violation::{SchemaViolation, ViolatedPlace, ViolatedVersion};
 use super::work;
-use prombus_core::{Append, EventLog, Json, NewEvent, ReadError, SchemaMode, TopicConfig, TopicName};
+use prombus_core::{Append, Json, NewEvent, ReadError, SchemaMode, TopicConfig, TopicName};
 use prombus_schema::{Fault, Validator};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -17,6 +17,8 @@ pub const VERSION_HEADER: &str = "x-schema-version";
 const FEW_STEPS: u64 = 50_000;
 /// So many bytes are read there.
 const FEW_BYTES: usize = 256 << 10;
+/// So many events are checked before what is wrong with them is put away.
+const JOBS_AT_ONCE: usize = 1_000;
 
 /// A topic with schemas, and what they do.
 #[derive(Debug, Clone)]
@@ -32,10 +34,24 @@ pub(crate) struct TopicSchemas {
 /// What became of the events of a commit.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
-    /// For each event the version that it is of; `None` where none is known, or its topic has no schemas.
+    /// For each event the version that it is of; `None` where none is known, it is refused, or its topic has no schemas.
     pub versions: Vec<Option<u32>>,
     /// Violations that are let pass.
     pub let_pass: Vec<SchemaViolation>,
+    /// The events that are refused unless they are duplicates, in their order, up to the first that has no id to be one by.
+    pub refused: Vec<usize>,
+    /// Why the first of them is.
+    pub first_refused: Option<SchemaViolation>,
+}
+
+impl Judged {
+    fn refuse(&mut self, violation: SchemaViolation) {
+        self.versions[violation.index] = None;
+        self.refused.push(violation.index);
+        if self.first_refused.as_ref().is_none_or(|first| violation.index < first.index) {
+            self.first_refused = Some(violation);
+        }
+    }
 }
 
 /// An event to hold against a schema.
@@ -47,34 +63,31 @@ struct Job {
     validator: Validator,
 }
 
-/// Versions that events are held against, by their index, although they name none and are not of the latest.
-pub(crate) type Repeated = HashMap<usize, u32>;
-
-/// Holds events against the schemas of those topics that have some. The first violation that counts is an error.
+/// Holds events against the schemas of those topics that have some.
 pub(crate) async fn judge(
     known: &SchemaCache,
     events: &[Append],
     governed: &HashMap<TopicName, TopicSchemas>,
-    repeated: &Repeated,
-) -> Result<Result<Judged, SchemaViolation>, ReadError> {
+) -> Result<Judged, ReadError> {
     let mut judged = Judged { versions: vec![None; events.len()], ..Judged::default() };
     let (mut jobs, mut validators) = (Vec::new(), HashMap::<(&TopicName, u32), Validator>::new());
-    // The first that is refused without a look at its payload: what is before it is looked at all the same.
-    let mut refused = None;
     for (index, append) in events.iter().enumerate() {
         let Some(TopicSchemas { head, mode, has_tombstones, .. }) = governed.get(&append.topic) else {
             continue;
         };
-        let version = match repeated.get(&index).map_or_else(|| version_of(&append.event, head), |of| Ok(*of))
-        {
+        let version = match version_of(&append.event, head) {
             Ok(version) => version,
             Err(named) => {
                 let violation = unregistered(index, &append.topic, named);
-                if *mode == SchemaMode::Enforce {
-                    refused = Some(violation);
+                if *mode != SchemaMode::Enforce {
+                    judged.let_pass.push(violation);
+                    continue;
+                }
+                judged.refuse(violation);
+                // What is before it is looked at all the same.
+                if append.event.id.is_none() {
                     break;
                 }
-                judged.let_pass.push(violation);
                 continue;
             }
         };
@@ -91,20 +104,40 @@ pub(crate) async fn judge(
                 validator
             }
         };
-        jobs.push(Job { index, mode: *mode, version, payload: append.event.payload.clone(), validator });
+        // What may be a duplicate is no reason to leave it at that.
+        let mode = if append.event.id.is_some() { SchemaMode::Warn } else { *mode };
+        jobs.push(Job { index, mode, version, payload: append.event.payload.clone(), validator });
     }
-    for (index, version, mode, faults) in faults_of(jobs).await? {
-        let unchecked = faults.iter().any(Fault::is_unchecked);
-        let version =
-            if unchecked { ViolatedVersion::Unchecked(version) } else { ViolatedVersion::Version(version) };
-        let places = faults.into_iter().map(ViolatedPlace::from).collect();
-        let violation = SchemaViolation { index, topic: events[index].topic.clone(), version, places };
-        if mode == SchemaMode::Enforce {
-            return Ok(Err(violation));
+    let mut jobs = jobs.into_iter();
+    // All that is wrong with many events could take a lot of memory.
+    while jobs.len() > 0 {
+        let some: Vec<Job> = jobs.by_ref().take(JOBS_AT_ONCE).collect();
+        for (index, version, _, faults) in faults_of(some).await? {
+            let unchecked = faults.iter().any(Fault::is_unchecked);
+            let version = if unchecked {
+                ViolatedVersion::Unchecked(version)
+            } else {
+                ViolatedVersion::Version(version)
+            };
+            let places = faults.into_iter().map(ViolatedPlace::from).collect();
+            let Append { topic, event, .. } = &events[index];
+            let violation = SchemaViolation { index, topic: topic.clone(), version, places };
+            match governed.get(topic).is_some_and(|topic| topic.mode == SchemaMode::Enforce) {
+                false => judged.let_pass.push(violation),
+                true => {
+                    judged.refuse(violation);
+                    if event.id.is_none() {
+                        jobs = Vec::new().into_iter();
+                    }
+                }
+            }
         }
-        judged.let_pass.push(violation);
+        if jobs.len() > 0 {
+            tokio::task::yield_now().await;
+        }
     }
-    Ok(refused.map_or(Ok(judged), Err))
+    judged.refused.sort_unstable();
+    Ok(judged)
 }
 
 type FaultyEvent = (usize, u32, SchemaMode, Vec<Fault>);
@@ -145,41 +178,12 @@ fn unregistered(index: usize, topic: &TopicName, named: String) -> SchemaViolati
 /// The version that an event is of: the one that it names, or the latest. What it names may not be registered.
 fn version_of(event: &NewEvent, head: &Head) -> Result<u32, String> {
     match event.headers.as_deref().and_then(named_version) {
-        Some(named) => registered(named, head),
+        Some(named) => {
+            let version = named.parse().ok().filter(|version: &u32| version.to_string() == named);
+            version.filter(|version| head.version(*version).is_some()).ok_or(named)
+        }
         None => head.latest().ok_or_else(String::new),
     }
-}
-
-/// The version of that name.
-fn registered(named: String, head: &Head) -> Result<u32, String> {
-    let version = named.parse().ok().filter(|version: &u32| version.to_string() == named);
-    version.filter(|version| head.version(*version).is_some()).ok_or(named)
-}
-
-/// Those of these events, from `first` on, whose ids are there already, with the versions that they are of there; nothing if
-/// the first of them is not there. A publish that is repeated is what it was when it was taken. So it is checked as that,
-/// and no id lets in what is not checked.
-pub(crate) async fn repeated(
-    log: &dyn EventLog,
-    events: &[Append],
-    first: usize,
-    governed: &HashMap<TopicName, TopicSchemas>,
-) -> Result<Repeated, ReadError> {
-    let mut repeated = Repeated::new();
-    for (index, Append { topic, event, .. }) in events.iter().enumerate().skip(first) {
-        let names_version = event.headers.as_deref().and_then(named_version).is_some();
-        if let (Some(id), Some(schemas), false) = (event.id, governed.get(topic), names_version)
-            && let Some(there) = log.by_id(&topic.into(), id).await?
-            && let Some(named) = there.headers.as_deref().and_then(named_version)
-            && let Ok(version) = registered(named, &schemas.head)
-        {
-            repeated.insert(index, version);
-        }
-        if repeated.is_empty() {
-            break;
-        }
-    }
-    Ok(repeated)
 }
 
 /// The version that headers name.

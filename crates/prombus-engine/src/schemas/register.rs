@@ -6,13 +6,9 @@ use super::{MAX_VERSIONS, Schemas, SchemasError, apart, work};
 use crate::bus::BusError;
 use crate::retry::Tries;
 use prombus_core::{Commit, ConfigChange, Json, ReadError, TopicName, TopicState};
-use prombus_schema::{
-    BUDGET, Budget, Comparison, Compat, Demand, Policy, Schema, Violation, check_within, is_same_json,
-};
+use prombus_schema::{Allowance, Comparison, Compat, Demand, Policy, Schema, check_within, is_same_json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// How many checks of two schemas a check against all versions may cost together.
-const TRANSITIVE_BUDGETS: u64 = 10;
 
 /// How a version has to follow the earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +26,9 @@ pub struct NewSchema {
     pub version: Option<u32>,
     /// How it has to follow the earlier ones.
     pub rule: Rule,
+    /// The first version that it has to follow; 0 for any. Earlier ones may be as they are, because an upcaster in between
+    /// raises their events.
+    pub compare_from: u32,
     /// The schema.
     pub text: Json,
 }
@@ -61,8 +60,8 @@ impl Schemas {
         let mut tries = Tries::default();
         loop {
             let state = self.log.topic(topic).await?;
-            let head = self.head_of(state.as_ref()).await?;
-            let version = match self.place(topic, head.as_ref(), new).await? {
+            let earlier = self.earlier(state.as_ref()).await?;
+            let version = match self.place(topic, &earlier, new).await? {
                 VersionSlot::There(version) => return Ok(Registered { version, made: false }),
                 VersionSlot::New(version) => version,
             };
@@ -73,10 +72,8 @@ impl Schemas {
             if let Some(why) = apart::why_no_schemas(&*self.log, &*self.documents, topic).await? {
                 return Err(SchemasError::Bad(why).into());
             }
-            if let Some(head) = &head {
-                self.refuse_incompatible(topic, head, new.rule, &schema).await?;
-            }
-            let done = match (state, head) {
+            self.refuse_incompatible(topic, &earlier, (new, &schema)).await?;
+            let done = match (state, earlier.head) {
                 (Some(state), Some(head)) => self.add(&state, head, version, &new.text).await.map(|()| true),
                 _ => self.make(topic).await.map(|()| false),
             };
@@ -88,21 +85,7 @@ impl Schemas {
         }
     }
 
-    /// Why a schema does not follow the earlier ones; nothing if it does. Nothing is registered.
-    pub async fn check(
-        &self,
-        topic: &TopicName,
-        rule: Rule,
-        text: &Json,
-    ) -> Result<Vec<Violation>, SchemasError> {
-        let schema = self.read(topic, text).await?;
-        let state = self.log.topic(topic).await?;
-        let Some(head) = self.head_of(state.as_ref()).await? else { return Ok(Vec::new()) };
-        let found = self.compare(&head, rule, &schema).await?;
-        Ok(found.map(|(_, violations)| violations).unwrap_or_default())
-    }
-
-    async fn read(&self, topic: &TopicName, text: &Json) -> Result<Schema, SchemasError> {
+    pub(super) async fn read(&self, topic: &TopicName, text: &Json) -> Result<Schema, SchemasError> {
         if topic.is_internal() {
             return Err(BusError::ReservedTopic(topic.clone()).into());
         }
@@ -110,20 +93,31 @@ impl Schemas {
         Ok(work::check(move || parse(&text)).await??)
     }
 
-    async fn head_of(&self, topic: Option<&TopicState>) -> Result<Option<Head>, ReadError> {
-        match topic {
-            Some(topic) => Ok(Some(stored::load_head(&*self.documents, topic).await?.head)),
-            None => Ok(None),
+    pub(super) async fn earlier(&self, topic: Option<&TopicState>) -> Result<Earlier, ReadError> {
+        let head = match topic {
+            Some(topic) => Some(stored::load_head(&*self.documents, topic).await?.head),
+            None => None,
+        };
+        Ok(Earlier { head, texts: BTreeMap::new() })
+    }
+
+    /// The schema of an earlier version.
+    async fn text_of(&self, earlier: &Earlier, version: u32) -> Result<Option<Json>, ReadError> {
+        match (earlier.texts.get(&version), &earlier.head) {
+            (Some(text), _) => Ok(Some(text.clone())),
+            (None, Some(head)) => Ok(self.known.schema(head, version).await?.map(|stored| stored.text)),
+            (None, None) => Ok(None),
         }
     }
 
     /// Which version a new schema gets.
-    async fn place(
+    pub(super) async fn place(
         &self,
         topic: &TopicName,
-        head: Option<&Head>,
+        earlier: &Earlier,
         new: &NewSchema,
     ) -> Result<VersionSlot, SchemasError> {
+        let head = earlier.head.as_ref();
         let latest = head.and_then(Head::latest).unwrap_or(0);
         if head.is_some_and(|head| head.versions.len() >= MAX_VERSIONS)
             && new.version.is_none_or(|v| v > latest)
@@ -140,12 +134,8 @@ impl Schemas {
             Some(version) if version > latest => return Ok(VersionSlot::New(version)),
             Some(version) => version,
         };
-        let there = match head {
-            Some(head) => self.known.schema(head, version).await?,
-            None => None,
-        };
-        let message = match there {
-            Some(there) if is_same_json(there.text.as_bytes(), new.text.as_bytes()) => {
+        let message = match self.text_of(earlier, version).await? {
+            Some(there) if is_same_json(there.as_bytes(), new.text.as_bytes()) => {
                 return Ok(VersionSlot::There(version));
             }
             Some(_) => format!(
@@ -160,52 +150,44 @@ impl Schemas {
         Err(SchemasError::VersionConflict { message, latest })
     }
 
-    async fn refuse_incompatible(
+    /// Refuses a schema that does not follow the earlier versions.
+    pub(super) async fn refuse_incompatible(
         &self,
         topic: &TopicName,
-        head: &Head,
-        rule: Rule,
-        schema: &Schema,
+        earlier: &Earlier,
+        (new, schema): (&NewSchema, &Schema),
     ) -> Result<(), SchemasError> {
-        match self.compare(head, rule, schema).await? {
-            None => Ok(()),
-            Some((version, violations)) => {
-                let (topic, rule) = (topic.clone(), rule.demand.to_string());
-                Err(SchemasError::Incompatible { topic, rule, version, violations })
-            }
+        let Rule { demand, policy } = new.rule;
+        if demand.compat == Compat::None {
+            return Ok(());
         }
-    }
-
-    /// The latest earlier version that a schema does not follow, and why.
-    async fn compare(
-        &self,
-        head: &Head,
-        rule: Rule,
-        schema: &Schema,
-    ) -> Result<Option<(u32, Vec<Violation>)>, SchemasError> {
-        let Rule { demand: Demand { compat, transitive }, policy } = rule;
-        if compat == Compat::None {
-            return Ok(None);
+        let versions = earlier.head.as_ref().map_or(&[][..], |head| &head.versions);
+        let count = if demand.transitive { versions.len() } else { 1 };
+        let latest_first = versions.iter().rev().map(|known| known.version).take(count);
+        let compared: Vec<u32> = latest_first.take_while(|version| *version >= new.compare_from).collect();
+        let mut allowance = Allowance::of(compared.len());
+        for version in compared {
+            let Some(old) = self.text_of(earlier, version).await? else { continue };
+            let violations = match allowance.take(old.len()) {
+                Ok(budget) => {
+                    let new = schema.clone();
+                    let verdict = work::check(move || {
+                        let old = parse(&old)?;
+                        let comparison = Comparison { old: &old, new: &new, compat: demand.compat, policy };
+                        Ok::<_, SchemasError>(check_within(&comparison, budget))
+                    });
+                    let verdict = verdict.await??;
+                    if verdict.is_compatible() {
+                        continue;
+                    }
+                    verdict.violations().to_vec()
+                }
+                Err(unread) => vec![unread],
+            };
+            let (topic, rule) = (topic.clone(), demand.to_string());
+            return Err(SchemasError::Incompatible { topic, rule, version, violations });
         }
-        let count = if transitive { head.versions.len() } else { 1 };
-        let share = TRANSITIVE_BUDGETS * BUDGET.steps / (count as u64).max(1);
-        let budget = Budget { steps: BUDGET.steps.min(share), ..BUDGET };
-        for known in head.versions.iter().rev().take(count) {
-            let Some(old) = self.known.schema(head, known.version).await? else { continue };
-            let new = schema.clone();
-            let verdict = work::check(move || {
-                let old = parse(&old.text)?;
-                Ok::<_, SchemasError>(check_within(
-                    &Comparison { old: &old, new: &new, compat, policy },
-                    budget,
-                ))
-            });
-            let verdict = verdict.await??;
-            if !verdict.is_compatible() {
-                return Ok(Some((known.version, verdict.violations().to_vec())));
-            }
-        }
-        Ok(None)
+        Ok(())
     }
 
     /// Makes a topic with the settings that the configuration has for it.
@@ -229,8 +211,16 @@ impl Schemas {
     }
 }
 
+/// The versions that a topic has, or would have.
+pub(super) struct Earlier {
+    /// Which there are; `None` if there is no such topic.
+    pub head: Option<Head>,
+    /// The schemas of those that are not registered.
+    pub texts: BTreeMap<u32, Json>,
+}
+
 /// Which version a schema becomes.
-enum VersionSlot {
+pub(super) enum VersionSlot {
     /// It is a new version.
     New(u32),
     /// It is there already.

@@ -9,7 +9,8 @@ mod place;
 pub use layout::{Layout, TopicFiles};
 
 use crate::{
-    Comparison, Demand, Policy, Schema, Verdict, Violation, check::Compat, check::check, error::SchemaError,
+    Allowance, Comparison, Demand, Policy, Schema, Violation, check::Compat, check::check_within,
+    error::SchemaError,
 };
 
 /// A file of the folder.
@@ -40,16 +41,16 @@ pub struct Listing<'l> {
     pub files: &'l [File],
     /// Topics that should have schemas.
     pub wanted: &'l [Named],
-    /// Topics that cannot have schemas, and why.
-    pub barred: &'l [(String, &'static str)],
+    /// Why a topic cannot have schemas; `None` if it can.
+    pub why_barred: &'l dyn Fn(&str) -> Option<&'static str>,
     /// In which direction each version has to fit the ones before.
     pub demand: Demand,
     /// How they are read.
     pub policy: Policy,
     /// What is wrong with the name of a topic.
     pub check_topic: &'l dyn Fn(&str) -> Result<(), String>,
-    /// What is wrong with the text of an upcaster.
-    pub check_upcaster: &'l dyn Fn(&str) -> Result<(), Fault>,
+    /// How many operations the text of an upcaster has, or what is wrong with it.
+    pub check_upcaster: &'l dyn Fn(&str) -> Result<usize, Fault>,
 }
 
 /// What is wrong with a text.
@@ -189,7 +190,7 @@ impl<'l> TopicLint<'_, 'l> {
         if let Err(why) = (self.listing.check_topic)(self.topic) {
             self.found.add(self.topic, 1, Rule::Name, why);
         }
-        if let Some((_, why)) = self.listing.barred.iter().find(|(topic, _)| topic == self.topic) {
+        if let Some(why) = (self.listing.why_barred)(self.topic) {
             let message = format!("topic {} cannot have a schema: {why}", self.topic);
             self.found.add(self.topic, 1, Rule::Barred, message);
         }
@@ -248,26 +249,49 @@ impl<'l> TopicLint<'_, 'l> {
         versions
     }
 
-    /// Each version against the one before, or against all before.
+    /// Each version against the one before, or against all before, as far back as events are not raised by an upcaster.
     fn compatible(&mut self, versions: &[Version<'l>]) {
         let Demand { compat, transitive } = self.listing.demand;
         if compat == Compat::None {
             return;
         }
+        let changing = self.changing();
         for (at, new) in versions.iter().enumerate() {
             let before = self.files.versions.range(..new.number).next_back().map(|(number, _)| *number);
-            let follows = |old: &&Version<'_>| transitive || Some(old.number) == before;
-            for old in versions[..at].iter().filter(follows) {
-                self.compare(old, new);
+            // Events of earlier versions are changed on their way to this one.
+            let raised = changing.iter().rev().find(|from| **from < new.number);
+            let follows = |old: &&Version<'_>| {
+                raised.is_none_or(|from| old.number > *from) && (transitive || Some(old.number) == before)
+            };
+            // As the hub does it: the latest first, and within what all may cost together.
+            let earlier: Vec<&Version<'_>> = versions[..at].iter().rev().filter(follows).collect();
+            let mut allowance = Allowance::of(earlier.len());
+            for old in earlier {
+                self.compare(old, new, &mut allowance);
             }
         }
     }
 
-    fn compare(&mut self, old: &Version<'_>, new: &Version<'_>) {
+    /// The versions from which upcasters change events: one without operations says that events fit as they are.
+    fn changing(&self) -> Vec<u32> {
+        let changes = |file: &File| {
+            // What is wrong with an upcaster is told of that alone.
+            let Ok(text) = &file.text else { return true };
+            (self.listing.check_upcaster)(text).map_or(true, |operations| operations > 0)
+        };
+        let upcasters = self.files.upcasters.iter();
+        upcasters.filter(|(_, file)| changes(file)).map(|(from, _)| *from).collect()
+    }
+
+    fn compare(&mut self, old: &Version<'_>, new: &Version<'_>, allowance: &mut Allowance) {
         let Listing { demand, policy, .. } = *self.listing;
-        let comparison = Comparison { old: &old.schema, new: &new.schema, compat: demand.compat, policy };
-        let (Verdict::Refuted(violations) | Verdict::Unknown(violations)) = check(&comparison) else {
-            return;
+        let violations = match allowance.take(old.text.len()) {
+            Ok(budget) => {
+                let comparison =
+                    Comparison { old: &old.schema, new: &new.schema, compat: demand.compat, policy };
+                check_within(&comparison, budget).violations().to_vec()
+            }
+            Err(unread) => vec![unread],
         };
         let (before, after) = (old.number, new.number);
         for violation in violations {

@@ -41,6 +41,7 @@ fn refused_commits() {
         (CommitError::TopicReplaced(topic()), (503, "unavailable")),
         (no_such_partition(), (400, "bad_request")),
         (CommitError::IdConflict { index: 0, id: Uuid::nil() }, (409, "id_conflict")),
+        (CommitError::NotDuplicate { index: 0 }, (400, "bad_request")),
         (CommitError::ExpectationFailed { index: 0, actual: None }, (412, "expectation_failed")),
         (CommitError::TooLarge { bytes: 2, limit: 1 }, (413, "too_large")),
         (CommitError::TooManyTopics { limit: 1 }, (413, "too_large")),

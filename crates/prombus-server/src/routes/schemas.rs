@@ -51,7 +51,7 @@ fn parse(body: &Bytes) -> Result<NewSchema, ApiError> {
     let demand = compat.map(|word| word.parse()).transpose().map_err(|error| bad("compat", error))?;
     let policy = policy.map(|word| word.parse()).transpose().map_err(|error| bad("policy", error))?;
     let rule = Rule { demand: demand.unwrap_or_default(), policy: policy.unwrap_or_default() };
-    Ok(NewSchema { version, rule, text: Json::from_raw(schema, body)? })
+    Ok(NewSchema { version, rule, compare_from: 0, text: Json::from_raw(schema, body)? })
 }
 
 /// `POST /v1/schemas/{topic}`.
@@ -78,7 +78,7 @@ pub(crate) async fn check(
 ) -> Result<Response, ApiError> {
     let body = json_body(&app, request).await?;
     let (topic, new) = (names.topic()?, parse(&body)?);
-    let violations = app.hub()?.schemas().check(&topic, new.rule, &new.text).await?;
+    let violations = app.hub()?.schemas().check(&topic, &new).await?;
     let answer =
         SchemaChecked { compatible: violations.is_empty(), violations: shown_violations(violations) };
     Ok(json_of(StatusCode::OK, &answer))

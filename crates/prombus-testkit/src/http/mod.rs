@@ -198,9 +198,13 @@ impl HttpLog {
             limits: _,
             auto_create: _,
             expected_topics: _,
+            only_duplicates,
             headers_before: _,
         } = commit;
-        if !event_copies.is_empty() || !documents.is_empty() || !cursors.is_empty() {
+        if !event_copies.is_empty() || !only_duplicates.is_empty() {
+            return Err(unsayable());
+        }
+        if !documents.is_empty() || !cursors.is_empty() {
             return Err(unsayable());
         }
         let (events, durability) = match (&config[..], &events[..]) {

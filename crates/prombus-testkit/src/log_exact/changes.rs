@@ -1,7 +1,7 @@
 //! Changes of topics: what they are refused for, and in which order they happen.
 
 use crate::Subject;
-use crate::build::{event, partitions, topic};
+use crate::build::{Draft, event, partitions, producer_id, topic};
 use crate::subject::{must, refusal};
 use crate::tasks::together;
 use prombus_core::{
@@ -225,4 +225,37 @@ pub async fn events_for_a_topic_as_it_was_are_refused(s: Subject) {
     refuses(publish(Some(&first))).await;
     s.assert_holds(&other, 0, &vec!["0"; taken]).await;
     s.assert_holds(&name, 0, &["1"]).await;
+}
+
+/// Events that may only be duplicates are refused if they are new, and all of their commit with them. What is remembered of an
+/// id decides that, whether its event is still there or not.
+pub async fn events_that_may_only_be_duplicates_are_refused_if_they_are_new(s: Subject) {
+    let name = s.create("again", partitions(1)).await;
+    let known = |n: u64| event("1").id(producer_id(n));
+    let commit = |drafts: Vec<Draft>, only_duplicates: &[usize]| Commit {
+        events: s.place(&name, drafts),
+        only_duplicates: only_duplicates.to_vec(),
+        ..Commit::default()
+    };
+    must(s.commit(commit(vec![known(1), known(2)], &[])).await, "nothing is asked for");
+    s.trim(&name, 0, 1).await;
+    let again = commit(vec![known(2), event("2"), known(1)], &[0, 2]);
+    let again = must(s.commit(again).await, "both are there");
+    assert_eq!(again.events.iter().map(|event| event.duplicate).collect::<Vec<_>>(), [true, false, true]);
+    for (drafts, only_duplicates, index) in [
+        (vec![event("3"), known(3)], &[1][..], 1),
+        (vec![event("3"), known(1)], &[0, 1], 0),
+        (vec![known(1), known(3), known(3)], &[0, 1, 2], 1),
+    ] {
+        let refused = refusal(s.commit(commit(drafts, only_duplicates)).await);
+        assert_eq!(refused, CommitError::NotDuplicate { index });
+    }
+    let within = commit(vec![known(3), known(3)], &[1]);
+    let within = must(s.commit(within).await, "the second repeats the first");
+    assert_eq!(within.events.iter().map(|event| event.duplicate).collect::<Vec<_>>(), [false, true]);
+    let conflict = refusal(s.commit(commit(vec![event("2").id(producer_id(1))], &[0])).await);
+    assert_eq!(conflict, CommitError::IdConflict { index: 0, id: producer_id(1) });
+    let kept = s.all(&name, 0).await;
+    let payloads: Vec<&[u8]> = kept.iter().map(|event| event.payload.as_bytes()).collect();
+    assert_eq!(payloads, [b"1", b"2", b"1"], "nothing of what was refused is there");
 }

@@ -14,6 +14,7 @@ use prombus_engine::collections::{CollectionError, CollectionSettings};
 use prombus_engine::projections::check_together;
 use prombus_engine::{BusError, Hub, HubOptions};
 use prombus_server::{AuthOptions, Gateway};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -158,7 +159,7 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
         settle_topic(&hub, name, patch.clone()).await?;
     }
     if let Some(folder) = &settings.schemas {
-        schemas::register(&hub, folder).await?;
+        schemas::register(&hub, folder, &changefeeds(settings)).await?;
     }
     for (name, collection) in &settings.collections {
         settle_collection(&hub, name, collection.settings()).await?;
@@ -170,6 +171,14 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     }
     hub.cleaning().start(settings.clean_every);
     Ok(hub)
+}
+
+/// The topics of all changefeeds that the configuration has.
+fn changefeeds(settings: &Settings) -> BTreeSet<&TopicName> {
+    let definitions = || settings.projections.iter().map(|projection| &projection.definition);
+    let collections = settings.collections.values().map(|collection| &collection.changefeed);
+    let written = definitions().flat_map(|definition| &definition.write).map(|write| &write.changefeed);
+    collections.chain(definitions().map(|one| &one.changefeed)).chain(written).flatten().collect()
 }
 
 /// Makes the collection as the configuration has it.

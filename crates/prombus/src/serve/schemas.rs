@@ -9,7 +9,7 @@ use prombus_engine::Hub;
 use prombus_engine::schemas::NewSchema;
 use prombus_engine::schemas::upcast::Upcaster;
 use prombus_schema::lint::{File, Layout};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -21,23 +21,69 @@ struct Topic {
 }
 
 /// Registers all schemas of a folder, those of each topic from the lowest version. One that is registered as it is stays;
-/// one that is registered otherwise is an error. Upcasters are set as the folder has them; others stay.
-pub async fn register(hub: &Hub, folder: &SchemaFolder) -> Result<(), Failure> {
-    for Topic { name, versions, upcasters } in read_all(&folder.dir)? {
-        for (version, (path, text)) in versions {
-            let new = NewSchema { version: Some(version), rule: folder.rule, text };
+/// one that is registered otherwise is an error. Upcasters are set as the folder has them; others stay. The topics of
+/// `changefeeds`, which are set up after this, have no schemas.
+pub async fn register(
+    hub: &Hub,
+    folder: &SchemaFolder,
+    changefeeds: &BTreeSet<&TopicName>,
+) -> Result<(), Failure> {
+    let topics = read_all(&folder.dir)?;
+    // A version that is registered stays. So none is, unless all can be.
+    let mut unregistered = Vec::new();
+    for topic in &topics {
+        if changefeeds.contains(&topic.name) {
+            let why = "it is the topic of a changefeed in the configuration, so it cannot have schemas";
+            return Err(refused(&folder.dir.join(topic.name.as_str()), why));
+        }
+        unregistered.push((topic, topic.rehearse(hub, folder).await?));
+    }
+    for (Topic { name, upcasters, .. }, versions) in unregistered {
+        for (path, new) in versions {
             let registered =
-                hub.schemas().register(&name, &new).await.map_err(|error| refused(&path, error))?;
+                hub.schemas().register(name, &new).await.map_err(|error| refused(path, error))?;
             if registered.made {
-                tracing::info!("version {version} of the schema of topic {name} registered");
+                tracing::info!("version {} of the schema of topic {name} registered", registered.version);
             }
         }
         for (from, (path, upcaster)) in upcasters {
-            let put = hub.schemas().put_upcaster(&name, from, &upcaster).await;
-            put.map_err(|error| refused(&path, error))?;
+            let put = hub.schemas().put_upcaster(name, *from, upcaster).await;
+            put.map_err(|error| refused(path, error))?;
         }
     }
     Ok(())
+}
+
+impl Topic {
+    /// The versions that are not registered yet, if all of them can be, and the upcasters, too.
+    async fn rehearse(&self, hub: &Hub, folder: &SchemaFolder) -> Result<Vec<(&Path, NewSchema)>, Failure> {
+        let rehearsal = hub.schemas().rehearse(&self.name).await;
+        let mut rehearsal =
+            rehearsal.map_err(|error| refused(&folder.dir.join(self.name.as_str()), error))?;
+        let mut unregistered = Vec::new();
+        for (version, (path, text)) in &self.versions {
+            let compare_from = self.compare_from(*version);
+            let new =
+                NewSchema { version: Some(*version), rule: folder.rule, compare_from, text: text.clone() };
+            let registered = rehearsal.register(&new).await.map_err(|error| refused(path, error))?;
+            if registered.made {
+                unregistered.push((path.as_path(), new));
+            }
+        }
+        for (from, (path, upcaster)) in &self.upcasters {
+            let put = rehearsal.put_upcaster(*from, upcaster).await;
+            put.map_err(|error| refused(path, error))?;
+        }
+        Ok(unregistered)
+    }
+
+    /// The first version that another one has to follow: none from before an upcaster that changes payloads, because that
+    /// raises their events. One without operations says that they need no change.
+    fn compare_from(&self, version: u32) -> u32 {
+        let changing =
+            self.upcasters.range(..version).rev().find(|(_, (_, upcaster))| !upcaster.ops.is_empty());
+        changing.map_or(0, |(from, _)| from + 1)
+    }
 }
 
 fn refused(path: &Path, why: impl Display) -> Failure {

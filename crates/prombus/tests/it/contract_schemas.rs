@@ -74,10 +74,7 @@ fn what_makes_no_sense_is_refused_and_makes_nothing() {
         (r#"{"schema":{"a":1,"a":2}}"#, "bad_request"),
     ] {
         site.api.post("/v1/schemas/t", body).fails(400, code);
-        // A check gives no version.
-        if !body.contains("\"version\":0") {
-            site.api.post("/v1/schemas/t/check", body).fails(400, code);
-        }
+        site.api.post("/v1/schemas/t/check", body).fails(400, code);
     }
     site.api.get("/v1/topics/t").fails(404, "not_found");
     let long = json!({"schema": {"title": "x".repeat(1 << 20)}}).to_string();
@@ -105,6 +102,34 @@ fn a_schema_that_does_not_follow_is_refused_with_a_document_that_shows_it() {
         register(api, "t", &typed("integer"));
         api.events("t", &json!({"payload": shown}).to_string()).fails(422, "schema_violation");
     });
+}
+
+#[test]
+fn a_check_refuses_what_registering_refuses() {
+    let site = Site::start();
+    let api = &site.api;
+    for kind in ["integer", "number"] {
+        register(api, "t", &typed(kind));
+    }
+    let check =
+        |topic: &str, body: &Value| api.post(&format!("/v1/schemas/{topic}/check"), &body.to_string());
+    for (version, kind) in [(1, "number"), (2, "integer")] {
+        let taken = json!({"version": version, "schema": typed(kind), "compat": "none"});
+        let refused = check("t", &taken).fails(409, "version_conflict");
+        assert_eq!(refused["latest"], 2);
+        assert_eq!(refused, post(api, "t", &taken).fails(409, "version_conflict"));
+    }
+    let there = json!({"version": 1, "schema": typed("integer")});
+    assert_eq!(check("t", &there).is(200)["compatible"], true, "it is registered, whatever came after it");
+    let later = json!({"version": 7, "schema": typed("integer")});
+    assert_eq!(check("t", &later).is(200)["compatible"], false);
+    api.put("/v1/collections/c", r#"{"changefeed": "c.changed"}"#).is(201);
+    for path in ["/v1/schemas/c.changed", "/v1/schemas/c.changed/check"] {
+        let refused = api.post(path, r#"{"schema": {}}"#).fails(400, "bad_request");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains("topic c.changed") && message.contains("cannot have schemas"), "{message}");
+    }
+    site.ends_well();
 }
 
 #[test]

@@ -144,6 +144,43 @@ fn what_was_there_before_the_schema_stays_as_it_is() {
 }
 
 #[test]
+fn a_repeated_publish_is_a_duplicate_whatever_is_registered_or_gone() {
+    on_both_stores(|api| {
+        let id = "0198c0de-0000-7000-8000-000000000001";
+        let event = json!({"payload": bad(), "id": id, "key": "k"}).to_string();
+        let first = api.events("t", &event).is(201);
+        register(api, "t", &schema());
+        let is_duplicate = || {
+            let again = api.events("t", &event).is(200);
+            assert_eq!((&again["duplicate"], &again["offset"]), (&json!(true), &first["offset"]));
+        };
+        is_duplicate();
+        api.post("/v1/topics/t/trim", r#"{"partition": 0, "before": 1}"#).is(200);
+        is_duplicate();
+        let mut other = json!({"payload": bad(), "id": id, "key": "other"});
+        api.events("t", &other.to_string()).fails(409, "id_conflict");
+        other["id"] = json!("0198c0de-0000-7000-8000-000000000002");
+        other["expect"] = json!({"last_id": id});
+        is_violation(&api.events("t", &other.to_string()).fails(422, "schema_violation"), None);
+        assert!(api.all("t", "").is_empty());
+    });
+}
+
+#[test]
+fn what_no_schema_can_be_held_against_is_refused_where_there_is_one() {
+    on_both_stores(|api| {
+        let odd = [r#""\ud800""#, "1e5000"];
+        odd.iter().for_each(|payload| _ = api.publish("free", payload).is(201));
+        register(api, "t", &json!(true));
+        for payload in odd {
+            let refused = api.publish("t", payload).fails(422, "schema_violation");
+            assert!(refused["message"].as_str().unwrap().contains("can be checked"), "{refused}");
+        }
+        api.publish("t", "1e400").is(201);
+    });
+}
+
+#[test]
 fn a_tombstone_ends_a_key_whatever_the_schema_is() {
     let site = Site::start();
     register(&site.api, "t", &schema());

@@ -48,12 +48,28 @@ fn schemas_are_in_a_backup() {
     let (site, folder) = (Site::start(), tempfile::tempdir().unwrap());
     register(&site.api, "t", &json!({"type": "integer"}));
     register(&site.api, "t", &json!({"type": "string"}));
+    let ops = json!({"ops": [{"rename": ["a", "b"]}]});
+    for required in ["a", "b"] {
+        register(&site.api, "u", &json!({"type": "object", "required": [required]}));
+    }
+    site.api.put("/v1/schemas/u/upcasters/1", &ops.to_string()).is(201);
+    site.api.put("/v1/topics/u", r#"{"dual_write": true}"#).is(200);
+    let old = |n: u64| json!({"payload": {"a": n}, "headers": {"x-schema-version": "1"}}).to_string();
+    site.api.events("u", &old(1)).is(201);
     let dir = folder.path().join("backup");
     site.hub().run(&["backup", dir.to_str().unwrap()]).ok();
     let hub = Hub::with(&["--data", dir.to_str().unwrap()]);
     assert_eq!(versions(&hub.api(), "t"), [1, 2]);
     hub.api().publish("t", "1").fails(422, "schema_violation");
     hub.api().publish("t", "\"a\"").is(201);
+    // What raises and copies events goes on with those that come later.
+    assert_eq!(hub.api().get("/v1/schemas/u/upcasters/1").is(200)["ops"], ops["ops"]);
+    hub.api().events("u", &old(2)).is(201);
+    let payloads = |topic: &str, query: &str| -> Vec<Value> {
+        hub.api().all(topic, query).iter().map(|event| event["payload"].clone()).collect()
+    };
+    assert_eq!(payloads("u", "normalize=true"), [json!({"b": 1}), json!({"b": 2})]);
+    assert_eq!(payloads("u.v1", ""), [json!({"a": 1}), json!({"a": 2})]);
 }
 
 /// A folder with a configuration and these schemas.
@@ -124,6 +140,69 @@ fn a_file_that_differs_from_what_is_registered_stops_the_start_and_is_named() {
     fs::write(path.join("prombus.toml"), format!("{CONFIG}compat = \"none\"\n")).unwrap();
     hub.start_again();
     assert_eq!(versions(&hub.api(), "orders"), [1, 2]);
+}
+
+#[test]
+fn a_start_that_is_given_up_has_registered_nothing() {
+    let files = [("b/v1.json", r#"{"type": "integer"}"#), ("b/v2.json", "true")];
+    let folder = folder(CONFIG, &files);
+    let path = folder.path().to_owned();
+    let mut hub = Hub::within(folder, &["--data", "data"]);
+    hub.kill();
+    // Topics are registered by name: all of these could be, before what cannot.
+    put(&path, "a/v1.json", "{}");
+    put(&path, "b/v3.json", "true");
+    for (file, text, why) in [
+        ("b/v1.json", "{}", "is another schema already"),
+        ("c/v1.json", r#"{"type": "text"}"#, "is not valid"),
+        ("c/upcasters/1.json", r#"{"ops": []}"#, "has no schemas"),
+        ("b/upcasters/4.json", r#"{"ops": []}"#, "has no version 4"),
+        ("b/upcasters/2.json", r#"{"ops": [{"set": {"a": "payload."}}]}"#, "does not compile"),
+        ("b/v4.json", r#"{"type": "integer"}"#, "not backward compatible with version 3"),
+    ] {
+        let before = fs::read(path.join("schemas").join(file));
+        put(&path, file, text);
+        let said = gives_up(&path);
+        assert!(said.contains(file) && said.contains(why), "{file}: {said}");
+        match before {
+            Ok(before) => fs::write(path.join("schemas").join(file), before).unwrap(),
+            Err(_) => fs::remove_file(path.join("schemas").join(file)).unwrap(),
+        }
+    }
+    let config = fs::read(path.join("prombus.toml")).unwrap();
+    fs::write(path.join("prombus.toml"), format!("{CONFIG}[collections.c]\nchangefeed = \"a\"\n")).unwrap();
+    let said = gives_up(&path);
+    assert!(said.contains("schemas/a") && said.contains("changefeed"), "{said}");
+    fs::write(path.join("prombus.toml"), "").unwrap();
+    hub.start_again();
+    assert_eq!(versions(&hub.api(), "b"), [1, 2]);
+    hub.api().get("/v1/schemas/a").fails(404, "not_found");
+    hub.kill();
+    fs::write(path.join("prombus.toml"), config).unwrap();
+    hub.start_again();
+    assert_eq!((versions(&hub.api(), "a"), versions(&hub.api(), "b")), (vec![1], vec![1, 2, 3]));
+}
+
+#[test]
+fn a_version_behind_an_upcaster_that_changes_events_may_break() {
+    let files = [
+        ("orders/v1.json", r#"{"type": "object", "required": ["a"]}"#),
+        ("orders/v2.json", r#"{"type": "object", "required": ["b"]}"#),
+        ("orders/upcasters/1.json", r#"{"ops": [{"rename": ["a", "b"]}]}"#),
+    ];
+    let folder = folder(&format!("{CONFIG}compat = \"backward_transitive\"\n"), &files);
+    let path = folder.path().to_owned();
+    let mut hub = Hub::within(folder, &["--data", "data"]);
+    assert_eq!(versions(&hub.api(), "orders"), [1, 2]);
+    hub.kill();
+    // One that does not change them says that they fit as they are.
+    put(&path, "orders/v3.json", r#"{"type": "object", "required": ["c"]}"#);
+    put(&path, "orders/upcasters/2.json", r#"{"ops": []}"#);
+    let said = gives_up(&path);
+    assert!(said.contains("orders/v3.json") && said.contains("with version 2"), "{said}");
+    put(&path, "orders/v3.json", r#"{"type": "object"}"#);
+    hub.start_again();
+    assert_eq!(versions(&hub.api(), "orders"), [1, 2, 3]);
 }
 
 #[test]

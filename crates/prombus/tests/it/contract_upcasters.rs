@@ -185,11 +185,11 @@ fn a_missing_step_is_refused_wherever_it_is_asked_for() {
     let definition = json!({"topic": "t", "collection": "c", "key": "event.key", "normalize": true});
     refused(api.put("/v1/projections/p", &definition.to_string()).fails(409, "incompatible"));
     let subscribe = json!({"op": "SUBSCRIBE", "topic": "t", "group": "w", "opts": {"normalize": true}});
-    socket.fails(subscribe, "incompatible");
+    assert_eq!(socket.fails(subscribe, "incompatible")["version"], 2);
     // One that runs hears it with the next event.
     publish(api, "t", &json!({"bytes": 1}));
     let lost = socket.find(|frame| frame["op"] == "ERR");
-    assert_eq!(lost["code"], "incompatible", "{lost}");
+    assert_eq!((&lost["code"], &lost["version"]), (&json!("incompatible"), &json!(2)), "{lost}");
     upcast(api, "t", 2, &json!([{"set": {"bytes": "payload.mem_mib * 1048576"}}]));
     api.page("t", "normalize=true").fails(422, "schema_violation");
     upcast(api, "t", 2, &json!([{"set": {"bytes": "double(payload.mem_mib) * 1048576.0"}}]));

@@ -178,6 +178,31 @@ fn a_folder_without_schemas_and_a_bad_configuration_are_findings() {
     said.fails_with(1);
 }
 
+/// What would keep a hub with this configuration from starting.
+#[test]
+fn a_topic_of_copies_has_no_schemas() {
+    let folder = folder(&[("s/t/v1.json", b"{}"), ("s/t.v1/v1.json", b"{}")]);
+    put(folder.path(), "p.toml", b"[topics.t]\ndual_write = true\n");
+    let said = lint(folder.path(), &["s", "--config", "p.toml"]);
+    assert!(said.stdout.starts_with("s/t.v1:1: barred: topic t.v1 cannot have a schema"), "{said:?}");
+    assert_eq!(said.stdout.lines().count(), 1, "{said:?}");
+    said.fails_with(1);
+}
+
+#[test]
+fn one_break_with_an_upcaster_lets_nothing_else_off() {
+    let change = b"{\"ops\":[{\"set\":{\"n\":\"1\"}}]}";
+    let folder =
+        folder(&[("s/a/v1.json", NUMBER), ("s/a/v2.json", INTEGER), ("s/a/upcasters/1.json", change)]);
+    lint(folder.path(), &["s"]).ok();
+    put(folder.path(), "s/a/upcasters/2.json", b"{\"ops\":[]}");
+    put(folder.path(), "s/a/v3.json", b"{\n\"type\": \"string\"\n}");
+    let said = lint(folder.path(), &["s"]);
+    assert!(said.stdout.starts_with("s/a/v3.json:2: incompatible: "), "{said:?}");
+    assert_eq!(said.stdout.lines().count(), 1, "{said:?}");
+    said.fails_with(1);
+}
+
 #[test]
 fn two_files_are_compared_without_a_hub() {
     let folder = folder(&[("old.json", NUMBER), ("new.json", INTEGER), ("bad.json", b"{\"type\": 7}")]);

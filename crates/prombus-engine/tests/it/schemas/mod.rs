@@ -10,6 +10,8 @@ behaviours! {
         versions_are_registered_once_and_never_change
         the_same_schema_in_other_words_is_the_same_version
         a_version_has_to_follow_the_earlier_ones
+        a_check_reads_only_so_much_of_earlier_versions
+        what_is_rehearsed_is_not_registered
         registering_makes_the_topic
         a_topic_that_is_deleted_takes_its_schemas_along
         what_the_hub_publishes_to_has_no_schemas
@@ -27,7 +29,7 @@ behaviours! {
         letters_that_go_back_are_checked
         large_events_are_checked_too
         a_topic_of_the_hub_is_not_checked
-        a_repeated_publish_is_held_against_the_version_of_the_first;
+        a_repeated_publish_is_a_duplicate_whatever_was_registered;
     fence:
         no_event_is_behind_a_schema_that_refuses_it
         a_registration_waits_for_events_on_their_way

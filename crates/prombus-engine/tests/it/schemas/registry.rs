@@ -74,18 +74,63 @@ pub async fn a_version_has_to_follow_the_earlier_ones(s: Stage) {
     ];
     for (compat, compatible) in checks {
         let new = new_schema(None, compat, &narrower);
-        let violations = s.hub.schemas().check(&t, new.rule, &new.text).await.expect("an answer");
+        let violations = s.hub.schemas().check(&t, &new).await.expect("an answer");
         assert_eq!(violations.is_empty(), compatible, "{compat}: {violations:?}");
     }
     s.registered(&t, &typed("string")).await;
     let new = new_schema(None, "backward", &typed("string"));
-    assert_eq!(s.hub.schemas().check(&t, new.rule, &new.text).await, Ok(Vec::new()), "only the last counts");
+    assert_eq!(s.hub.schemas().check(&t, &new).await, Ok(Vec::new()), "only the last counts");
     let new = new_schema(None, "backward_transitive", &typed("string"));
-    let violations = s.hub.schemas().check(&t, new.rule, &new.text).await.expect("an answer");
+    let violations = s.hub.schemas().check(&t, &new).await.expect("an answer");
     assert!(!violations.is_empty(), "all count");
     assert_eq!(s.hub.schemas().head(&t).await.expect("schemas").latest(), Some(3), "a check changes nothing");
     let bad = s.try_register(&t, None, "none", &json!({"type": "text"})).await;
     assert!(matches!(bad, Err(SchemasError::BadSchema(_))), "{bad:?}");
+}
+
+pub async fn a_check_reads_only_so_much_of_earlier_versions(s: Stage) {
+    let t = s.topic("t", 1).await;
+    let long = |n: usize| json!({"$comment": format!("{n}{}", "x".repeat(1_000_000))});
+    for n in 1..=40 {
+        s.registered(&t, &long(n)).await;
+    }
+    let found = |compat: &'static str| {
+        let s = &s;
+        async move {
+            let new = new_schema(None, compat, &json!({}));
+            s.hub.schemas().check(&topic_name("t"), &new).await.expect("an answer")
+        }
+    };
+    assert_eq!(found("backward").await, [], "the last version is compared");
+    let undecided = found("backward_transitive").await;
+    assert_eq!(undecided[0].rule, "undecided", "{undecided:?}");
+    // What is wrong with a later version is found all the same.
+    s.registered(&t, &json!({"type": "number"})).await;
+    let new = new_schema(None, "backward_transitive", &json!({"type": "integer"}));
+    let refused = s.hub.schemas().register(&t, &new).await;
+    assert!(matches!(refused, Err(SchemasError::Incompatible { version: 41, .. })), "{refused:?}");
+}
+
+pub async fn what_is_rehearsed_is_not_registered(s: Stage) {
+    let (t, new) = (topic_name("t"), topic_name("new"));
+    s.registered(&t, &typed("integer")).await;
+    for topic in [&t, &new] {
+        let mut rehearsal = s.hub.schemas().rehearse(topic).await.expect("readable");
+        for (version, kind, made) in
+            [(1, "integer", *topic == new), (2, "number", true), (2, "number", false)]
+        {
+            let tried = rehearsal.register(&new_schema(Some(version), "backward", &typed(kind))).await;
+            assert_eq!(tried, Ok(Registered { version, made }));
+        }
+        let refused = rehearsal.register(&new_schema(None, "backward", &typed("integer"))).await;
+        assert!(matches!(refused, Err(SchemasError::Incompatible { version: 2, .. })), "{refused:?}");
+        let refused = rehearsal.register(&new_schema(Some(2), "none", &typed("string"))).await;
+        assert!(matches!(refused, Err(SchemasError::VersionConflict { latest: 2, .. })), "{refused:?}");
+        let free = NewSchema { compare_from: 3, ..new_schema(None, "full_transitive", &typed("string")) };
+        assert_eq!(rehearsal.register(&free).await, Ok(Registered { version: 3, made: true }));
+    }
+    assert_eq!(s.hub.schemas().head(&t).await.expect("schemas").latest(), Some(1));
+    assert_eq!(s.hub.topic(&new).await, Ok(None));
 }
 
 pub async fn registering_makes_the_topic(s: Stage) {

@@ -15,7 +15,7 @@ pub fn typed(kind: &str) -> Value {
 pub fn new_schema(version: Option<u32>, compat: &str, schema: &Value) -> NewSchema {
     let demand: Demand = compat.parse().expect("a word that is known");
     let rule = Rule { demand, policy: Policy::Lenient };
-    NewSchema { version, rule, text: Json::from_value(schema) }
+    NewSchema { version, rule, compare_from: 0, text: Json::from_value(schema) }
 }
 
 impl Stage {

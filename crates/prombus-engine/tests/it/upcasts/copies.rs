@@ -145,7 +145,7 @@ pub async fn a_key_is_forgotten_in_copies_too(s: Stage) {
 pub async fn a_topic_of_copies_has_no_schemas_of_its_own(s: Stage) {
     let (topic, copies) = copied(&s, "dual").await;
     let rule = Rule { demand: "none".parse().unwrap(), policy: Policy::Lenient };
-    let new = NewSchema { version: None, rule, text: Json::from_value(&json!({})) };
+    let new = NewSchema { version: None, rule, compare_from: 0, text: Json::from_value(&json!({})) };
     for version in [1, 2, 99] {
         let of = topic.of_version(version).unwrap();
         let refused = s.hub.schemas().register(&of, &new).await.unwrap_err().to_string();

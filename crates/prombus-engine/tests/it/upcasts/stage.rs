@@ -36,7 +36,7 @@ impl Stage {
     pub async fn version(&self, topic: &TopicName, schema: &Value) -> u32 {
         let demand: Demand = "none".parse().expect("a word that is known");
         let rule = Rule { demand, policy: Policy::Lenient };
-        let new = NewSchema { version: None, rule, text: Json::from_value(schema) };
+        let new = NewSchema { version: None, rule, compare_from: 0, text: Json::from_value(schema) };
         self.hub.schemas().register(topic, &new).await.expect("it can be registered").version
     }
 

@@ -2,21 +2,23 @@
 
 use crate::config::{self, ConfigError, ConfigFile, Problem};
 use crate::failure::Failure;
-use prombus_core::SchemaMode;
+use prombus_core::{SchemaMode, TopicName};
 use prombus_engine::schemas::Rule as SchemaRule;
 use prombus_schema::lint::{Finding, Named, Rule};
 use std::path::Path;
 
 const CHANGEFEED: &str = "it is a changefeed, which the hub writes";
 const SNAPSHOTS: &str = "it holds the snapshots of another topic, which the hub writes";
+const COPIES: &str =
+    "it gets the copies of a topic with dual_write, which are checked against the schemas of that one";
 
 /// The topics that a configuration names.
 #[derive(Debug, Default)]
 pub struct Configured {
     /// Those that should have schemas.
     pub wanted: Vec<Named>,
-    /// Those that cannot have schemas, and why.
-    pub barred: Vec<(String, &'static str)>,
+    /// Those that cannot have schemas.
+    pub barred: Barred,
     /// How versions have to follow each other when a hub with this configuration starts, if it reads a folder of them.
     pub rule: Option<SchemaRule>,
     /// What is wrong with the configuration itself.
@@ -41,10 +43,10 @@ impl Configured {
                 return Self { bad: Some(bad), ..Self::default() };
             }
         };
-        let barred = barred(&parsed);
+        let barred = Barred::of(&parsed);
         let lines = config::topic_lines(text);
         let named = parsed.topics.named.iter();
-        let is_wanted = |name: &str| !barred.iter().any(|(topic, _)| topic == name);
+        let is_wanted = |name: &str| barred.why(name).is_none();
         let wanted = named
             .filter(|(name, patch)| patch.schema != Some(SchemaMode::Off) && is_wanted(name.as_str()))
             .map(|(name, _)| {
@@ -56,16 +58,40 @@ impl Configured {
     }
 }
 
-/// What the hub itself writes has the form that the hub gives it.
-fn barred(file: &ConfigFile) -> Vec<(String, &'static str)> {
-    let definitions = || file.projection.iter().map(|projection| &projection.definition);
-    let feeds = (file.collections.values().map(|collection| &collection.changefeed))
-        .chain(definitions().map(|definition| &definition.changefeed))
-        .chain(definitions().flat_map(|definition| &definition.write).map(|write| &write.changefeed))
-        .flatten()
-        .map(|topic| (topic.to_string(), CHANGEFEED));
-    let snapshots = file.topics.named.values().flat_map(|patch| patch.snapshot.iter().flatten());
-    feeds.chain(snapshots.map(|snapshot| (snapshot.topic.to_string(), SNAPSHOTS))).collect()
+/// Topics that cannot have schemas: what the hub itself writes has the form that the hub gives it.
+#[derive(Debug, Default)]
+pub struct Barred {
+    /// Those that are named, and why.
+    named: Vec<(String, &'static str)>,
+    /// Those whose events are copied to a topic for each version.
+    copied: Vec<TopicName>,
+}
+
+impl Barred {
+    fn of(file: &ConfigFile) -> Self {
+        let definitions = || file.projection.iter().map(|projection| &projection.definition);
+        let feeds = (file.collections.values().map(|collection| &collection.changefeed))
+            .chain(definitions().map(|definition| &definition.changefeed))
+            .chain(definitions().flat_map(|definition| &definition.write).map(|write| &write.changefeed))
+            .flatten()
+            .map(|topic| (topic.to_string(), CHANGEFEED));
+        let snapshots = file.topics.named.values().flat_map(|patch| patch.snapshot.iter().flatten());
+        let snapshots = snapshots.map(|snapshot| (snapshot.topic.to_string(), SNAPSHOTS));
+        let copied = file.topics.named.iter().filter(|(_, patch)| patch.dual_write == Some(true));
+        let copied = copied.map(|(topic, _)| topic.clone()).collect();
+        Self { named: feeds.chain(snapshots).collect(), copied }
+    }
+
+    /// Why a topic cannot have schemas; `None` if it can.
+    pub fn why(&self, topic: &str) -> Option<&'static str> {
+        let is_copy = |copied: &TopicName| {
+            let version = topic.strip_prefix(copied.as_str()).and_then(|rest| rest.strip_prefix(".v"));
+            let version = version.and_then(|version| version.parse().ok());
+            version.and_then(|version| copied.of_version(version)).is_some_and(|of| of.as_str() == topic)
+        };
+        let named = self.named.iter().find(|(barred, _)| barred == topic).map(|(_, why)| *why);
+        named.or_else(|| self.copied.iter().any(is_copy).then_some(COPIES))
+    }
 }
 
 #[cfg(test)]
@@ -83,8 +109,27 @@ mod tests {
         assert_eq!((bad, rule), (None, None));
         let wanted: Vec<_> = wanted.iter().map(|named| (named.topic.as_str(), named.line)).collect();
         assert_eq!(wanted, [("late", 9), ("orders", 1)]);
-        let barred: Vec<_> = barred.iter().map(|(topic, _)| topic.as_str()).collect();
-        assert_eq!(barred, ["c.changed", "d.changed", "orders.snap"]);
+        let named: Vec<_> = barred.named.iter().map(|(topic, _)| topic.as_str()).collect();
+        assert_eq!(named, ["c.changed", "d.changed", "orders.snap"]);
+    }
+
+    #[test]
+    fn topics_of_copies_cannot_have_schemas() {
+        let text = "[topics.t]\ndual_write = true\n[topics.\"t.v2\"]\n[topics.u]\ndual_write = false\n";
+        let Configured { wanted, barred, bad, .. } = Configured::of("p.toml", text);
+        assert_eq!(bad, None);
+        let wanted: Vec<_> = wanted.iter().map(|named| named.topic.as_str()).collect();
+        assert_eq!(wanted, ["t", "u"]);
+        for (topic, is_barred) in [
+            ("t.v1", true),
+            ("t.v17", true),
+            ("t", false),
+            ("t.v01", false),
+            ("t.x.v1", false),
+            ("u.v1", false),
+        ] {
+            assert_eq!(barred.why(topic).is_some(), is_barred, "{topic}");
+        }
     }
 
     #[test]

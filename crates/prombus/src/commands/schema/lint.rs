@@ -54,7 +54,7 @@ pub fn run(args: &LintArgs) -> Result<(), Failure> {
         folder,
         files: &files,
         wanted: &configured.wanted,
-        barred: &configured.barred,
+        why_barred: &|topic| configured.barred.why(topic),
         demand: args.compat.or(configured.rule.map(|rule| rule.demand)).unwrap_or_default(),
         policy: args.policy.or(configured.rule.map(|rule| rule.policy)).unwrap_or_default(),
         check_topic: &check_topic,
