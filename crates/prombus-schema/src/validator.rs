@@ -196,6 +196,14 @@ impl Validator {
         match taken {
             Ok(true) => return Vec::new(),
             Ok(false) => {}
+    /// The same for a document as it was sent, with numbers as they are written.
+    pub fn is_valid_in(&self, document: &[u8]) -> bool {
+        match json::with_long_numbers(document, DEPTH_LIMIT) {
+            Some(exact) => self.on_stack(|| self.takes_exactly(&exact)) == Ok(true),
+            None => serde_json::from_slice(document).is_ok_and(|value| self.is_valid(&value)),
+        }
+    }
+
             Err(why) => return vec![whole(UNCHECKED, format!("the document could not be checked: {why}"))],
         }
         if self.visits(document) > FAULTS_VISITS_LIMIT {

@@ -73,10 +73,7 @@ impl Bus for SchemaChecksBus {
                     return Ok(held(inner.enqueue(commit).await?, pass));
                 }
                 Some((before, judged)) if before == seen => {
-                    for violation in &judged.let_pass {
-                        layer.violations.count(&violation.topic);
-                        layer.violations.warn(violation);
-                    }
+                    layer.violations.let_pass(&judged.let_pass);
                     let event_copies = layer.copies(commit, &judged, &governed)?;
                     let stamped = Arc::make_mut(commit);
                     stamp(stamped, judged);
@@ -190,7 +187,7 @@ impl SchemaChecks {
                     continue;
                 }
             }
-            self.violations.count(&violation.topic);
+            self.violations.count(&violation.topic, 1);
             return Err(BusError::SchemaViolation(Box::new(violation)));
         }
     }

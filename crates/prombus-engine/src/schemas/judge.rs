@@ -8,7 +8,7 @@ use prombus_core::{Append, EventLog, Json, NewEvent, ReadError, SchemaMode, Topi
 use prombus_schema::{Fault, Validator};
 use serde::Deserialize;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The header that says which version of its schema an event is of.
@@ -35,7 +35,26 @@ pub(crate) struct Judged {
     /// For each event the version that it is of; `None` where none is known, or its topic has no schemas.
     pub versions: Vec<Option<u32>>,
     /// Violations that are let pass.
-    pub let_pass: Vec<SchemaViolation>,
+    pub let_pass: LetPass,
+}
+
+/// Violations that are let pass. There may be as many as there are events, so only one of them is kept with its places.
+#[derive(Debug, Default)]
+pub(crate) struct LetPass {
+    /// How many there are of each topic.
+    pub by_topic: BTreeMap<TopicName, u64>,
+    /// The one that can be logged.
+    pub first: Option<SchemaViolation>,
+}
+
+impl LetPass {
+    fn count(&mut self, topic: &TopicName) {
+        if let Some(count) = self.by_topic.get_mut(topic) {
+            *count += 1;
+        } else {
+            self.by_topic.insert(topic.clone(), 1);
+        }
+    }
 }
 
 /// An event to hold against a schema.
@@ -74,7 +93,8 @@ pub(crate) async fn judge(
                     refused = Some(violation);
                     break;
                 }
-                judged.let_pass.push(violation);
+                judged.let_pass.count(&append.topic);
+                judged.let_pass.first.get_or_insert(violation);
                 continue;
             }
         };
@@ -93,43 +113,81 @@ pub(crate) async fn judge(
         };
         jobs.push(Job { index, mode: *mode, version, payload: append.event.payload.clone(), validator });
     }
-    for (index, version, mode, faults) in faults_of(jobs).await? {
-        let unchecked = faults.iter().any(Fault::is_unchecked);
-        let against = if unchecked { Against::Unchecked(version) } else { Against::Version(version) };
-        let places = faults.into_iter().map(ViolatedPlace::from).collect();
-        let violation = SchemaViolation { index, topic: events[index].topic.clone(), against, places };
-        if mode == SchemaMode::Enforce {
-            return Ok(Err(violation));
-        }
-        judged.let_pass.push(violation);
+    let tells = judged.let_pass.first.is_none();
+    let Faulty { enforced, first_let_pass, let_pass } = faults_of(jobs, tells).await?;
+    if let Some(faulty) = enforced {
+        return Ok(Err(faulty.violation(events)));
+    }
+    let_pass.iter().for_each(|index| judged.let_pass.count(&events[*index].topic));
+    if let Some(faulty) = first_let_pass {
+        judged.let_pass.first.get_or_insert(faulty.violation(events));
     }
     Ok(refused.map_or(Ok(judged), Err))
 }
 
-type FaultyEvent = (usize, u32, SchemaMode, Vec<Fault>);
+/// The events of a commit that their schemas refuse.
+#[derive(Default)]
+struct Faulty {
+    /// The first one that this counts for. Those after it were not looked at.
+    enforced: Option<FaultyEvent>,
+    /// The first one that is let pass, if it is wanted.
+    first_let_pass: Option<FaultyEvent>,
+    /// All that are let pass, by their index.
+    let_pass: Vec<usize>,
+}
 
-/// Those events that are refused, up to the first one that this counts for.
-async fn faults_of(jobs: Vec<Job>) -> Result<Vec<FaultyEvent>, ReadError> {
+struct FaultyEvent {
+    index: usize,
+    version: u32,
+    faults: Vec<Fault>,
+}
+
+impl FaultyEvent {
+    fn violation(self, events: &[Append]) -> SchemaViolation {
+        let Self { index, version, faults } = self;
+        let unchecked = faults.iter().any(Fault::is_unchecked);
+        let against = if unchecked { Against::Unchecked(version) } else { Against::Version(version) };
+        let places = faults.into_iter().map(ViolatedPlace::from).collect();
+        SchemaViolation { index, topic: events[index].topic.clone(), against, places }
+    }
+}
+
+/// Those events that are refused; `tells` if the first one that is let pass shall be told.
+async fn faults_of(jobs: Vec<Job>, tells: bool) -> Result<Faulty, ReadError> {
     let steps = jobs.iter().fold(0u64, |steps, Job { payload, validator, .. }| {
         steps.saturating_add(validator.steps_for(payload.values(), payload.len()))
     });
     let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
     match steps <= FEW_STEPS && bytes <= FEW_BYTES {
-        true => Ok(look(jobs)),
-        false => work::run(move || look(jobs)).await,
+        true => Ok(look(jobs, tells)),
+        false => work::run(move || look(jobs, tells)).await,
     }
 }
 
-fn look(jobs: Vec<Job>) -> Vec<FaultyEvent> {
-    let mut found = Vec::new();
+fn look(jobs: Vec<Job>, mut tells: bool) -> Faulty {
+    let mut found = Faulty::default();
     for Job { index, mode, version, payload, validator } in jobs {
-        let faults = validator.faults_in(payload.as_bytes());
-        if !faults.is_empty() {
-            found.push((index, version, mode, faults));
-            if mode == SchemaMode::Enforce {
-                break;
+        let is_enforced = mode == SchemaMode::Enforce;
+        // Whatever is let pass after the first is only counted: the places of all of them would be thousands of times as large
+        // as the events.
+        if !is_enforced && !tells {
+            if !validator.is_valid_in(payload.as_bytes()) {
+                found.let_pass.push(index);
             }
+            continue;
         }
+        let faults = validator.faults_in(payload.as_bytes());
+        if faults.is_empty() {
+            continue;
+        }
+        let faulty = FaultyEvent { index, version, faults };
+        if is_enforced {
+            found.enforced = Some(faulty);
+            break;
+        }
+        found.let_pass.push(index);
+        found.first_let_pass = Some(faulty);
+        tells = false;
     }
     found
 }
