@@ -10,8 +10,8 @@ mod rebuild;
 mod status;
 mod waiting;
 
-pub use definitions::CodeSetup;
 pub(super) use definitions::check_name;
+pub use definitions::{CodeSetup, Holdings};
 
 use super::actor::{Actor, COMPILING, Command, Now, Positions, Setup, Shared};
 use super::batch::Projector;
