@@ -41,6 +41,8 @@ const FREE_HEAD_BYTES: usize = 8 << 10;
 const MAX_TURNS: usize = 32;
 /// How many requests at a time may build a report on the whole hub.
 const MAX_REPORTS: usize = 1;
+/// How many requests at a time may look for the keys of a topic.
+const MAX_KEY_ROUNDS: usize = 2;
 /// How many pulls at a time may read deliveries, up to a few megabytes each.
 const MAX_PULLS: usize = 32;
 /// So many beside them do so by a filter, and so many make an answer by one.
@@ -72,6 +74,8 @@ struct Shared {
     costly: Semaphore,
     /// Turns for building a report on the whole hub.
     reports: Semaphore,
+    /// Turns for looking for the keys of a topic.
+    key_rounds: Semaphore,
 }
 
 impl Memory {
@@ -84,7 +88,8 @@ impl Memory {
             Cost::Cheap => MAX_FILTERED,
             Cost::Costly => MAX_COSTLY,
         });
-        let [filtered, costly, reports] = [MAX_FILTERED, MAX_COSTLY, MAX_REPORTS].map(Semaphore::new);
+        let [filtered, costly] = [MAX_FILTERED, MAX_COSTLY].map(Semaphore::new);
+        let [reports, key_rounds] = [MAX_REPORTS, MAX_KEY_ROUNDS].map(Semaphore::new);
         Self(Arc::new(Shared {
             limit,
             used,
@@ -97,6 +102,7 @@ impl Memory {
             filtered,
             costly,
             reports,
+            key_rounds,
         }))
     }
 
@@ -154,6 +160,20 @@ impl Memory {
     /// A turn to make a report on everything there is, which is much work and takes much more memory than its text.
     pub async fn report(&self) -> Result<SemaphorePermit<'_>, ApiError> {
         self.turn(&self.0.reports).await
+    }
+
+    /// A turn to look for the keys of a topic, which takes much room for a while and leaves little of it.
+    pub async fn key_round(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        self.turn(&self.0.key_rounds).await
+    }
+
+    /// The same for an answer that has begun.
+    pub async fn next_key_round(&self) -> SemaphorePermit<'_> {
+        loop {
+            if let Ok(turn) = self.key_round().await {
+                return turn;
+            }
+        }
     }
 
     /// Turns for reading deliveries.
