@@ -43,6 +43,8 @@ const MAX_TURNS: usize = 32;
 const MAX_REPORTS: usize = 1;
 /// How many requests at a time may look for the keys of a topic.
 const MAX_KEY_ROUNDS: usize = 2;
+/// How many requests at a time may look what a change would do, through as many events as there are.
+const MAX_DRY_RUNS: usize = 2;
 /// How many pulls at a time may read deliveries, up to a few megabytes each.
 const MAX_PULLS: usize = 32;
 /// So many beside them do so by a filter, and so many make an answer by one.
@@ -76,6 +78,8 @@ struct Shared {
     reports: Semaphore,
     /// Turns for looking for the keys of a topic.
     key_rounds: Semaphore,
+    /// Turns for looking what a change would do.
+    dry_runs: Semaphore,
 }
 
 impl Memory {
@@ -89,7 +93,7 @@ impl Memory {
             Cost::Costly => MAX_COSTLY,
         });
         let [filtered, costly] = [MAX_FILTERED, MAX_COSTLY].map(Semaphore::new);
-        let [reports, key_rounds] = [MAX_REPORTS, MAX_KEY_ROUNDS].map(Semaphore::new);
+        let [reports, key_rounds, dry_runs] = [MAX_REPORTS, MAX_KEY_ROUNDS, MAX_DRY_RUNS].map(Semaphore::new);
         Self(Arc::new(Shared {
             limit,
             used,
@@ -103,6 +107,7 @@ impl Memory {
             costly,
             reports,
             key_rounds,
+            dry_runs,
         }))
     }
 
@@ -174,6 +179,13 @@ impl Memory {
                 return turn;
             }
         }
+    }
+
+    /// A turn to look what a change would do, and room for what is read for it. Changes themselves are one at a time for each
+    /// topic, or small.
+    pub async fn dry_run(&self, bytes: usize) -> Result<InTurn<'_>, ApiError> {
+        let turn = self.turn(&self.0.dry_runs).await?;
+        Ok(InTurn { room: self.reserve(bytes).await?, turn: Some(turn) })
     }
 
     /// Turns for reading deliveries.
@@ -503,6 +515,22 @@ mod tests {
         assert_eq!(begun.elapsed(), WAIT);
         drop(second);
         assert!(!memory.is_short());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_dry_runs_and_looks_for_keys_happen_at_a_time() {
+        let memory = Memory::new(100);
+        let dry_runs = [memory.dry_run(10).await.unwrap(), memory.dry_run(10).await.unwrap()];
+        assert_eq!(memory.used(), 20);
+        assert!(memory.dry_run(10).await.is_err());
+        drop(dry_runs);
+        let first = memory.dry_run(10).await.unwrap();
+        let rounds = [memory.key_round().await.unwrap(), memory.key_round().await.unwrap()];
+        assert!(memory.key_round().await.is_err());
+        assert!(memory.next_key_round().now_or_never().is_none());
+        drop((first, rounds));
+        drop(memory.next_key_round().await);
+        assert_eq!(memory.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]

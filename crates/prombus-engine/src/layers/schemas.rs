@@ -9,7 +9,7 @@ use crate::bus::{Bus, BusError, Layer};
 use crate::schemas::gate::{Gate, Pass};
 use crate::schemas::judge::{self, Judged, Repeated, TopicSchemas};
 use crate::schemas::known::SchemaCache;
-use crate::schemas::violation::Violations;
+use crate::schemas::violation::{SchemaViolation, Violations};
 use crate::schemas::{Shared, apart, stored};
 use async_trait::async_trait;
 use prombus_core::{
@@ -20,7 +20,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The layer.
+/// The layer. Clones are the same one.
+#[derive(Clone)]
 pub struct SchemaChecks {
     log: Arc<dyn EventLog>,
     documents: Arc<dyn Documents>,
@@ -167,17 +168,35 @@ impl SchemaChecks {
         Ok(copies)
     }
 
+    /// What will be said of the events of a commit, as their topics are now. Nothing is counted.
+    pub(crate) async fn foresee(&self, commit: &Commit) -> Result<(), BusError> {
+        let Looked { governed, .. } = self.look(&Topics::of(commit)).await?;
+        let judged = self.violation_or_judged(commit, &governed).await?;
+        judged.map(drop).map_err(|violation| BusError::SchemaViolation(Box::new(violation)))
+    }
+
     async fn judge(
         &self,
         commit: &Commit,
         governed: &HashMap<TopicName, TopicSchemas>,
     ) -> Result<Judged, BusError> {
+        self.violation_or_judged(commit, governed).await?.map_err(|violation| {
+            self.violations.count(&violation.topic, 1);
+            BusError::SchemaViolation(Box::new(violation))
+        })
+    }
+
+    async fn violation_or_judged(
+        &self,
+        commit: &Commit,
+        governed: &HashMap<TopicName, TopicSchemas>,
+    ) -> Result<Result<Judged, SchemaViolation>, BusError> {
         let events = &commit.events;
         let mut repeated = Repeated::new();
         loop {
             let judged = judge::judge(&self.known, events, governed, &repeated).await.map_err(unavailable)?;
             let violation = match judged {
-                Ok(judged) => return Ok(judged),
+                Ok(judged) => return Ok(Ok(judged)),
                 Err(violation) => violation,
             };
             if repeated.is_empty() {
@@ -187,8 +206,7 @@ impl SchemaChecks {
                     continue;
                 }
             }
-            self.violations.count(&violation.topic, 1);
-            return Err(BusError::SchemaViolation(Box::new(violation)));
+            return Ok(Err(violation));
         }
     }
 }
