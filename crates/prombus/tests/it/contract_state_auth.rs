@@ -388,6 +388,22 @@ fn what_moves_data_needs_to_read_it_here_and_to_write_it_there() {
 }
 
 #[test]
+fn why_an_index_cannot_be_made_is_told_to_those_who_may_read_the_collection() {
+    let (hub, master) = hub();
+    let long = write("open", "secret", "set", json!({"a": "x".repeat(5_000)}));
+    hub.caller(&master).post("/v1/commit", &json!({"writes": [long]})).is(200);
+    let put = |scopes_of: &[&str]| {
+        let token = token(scopes_of);
+        hub.caller(&token).put("/v1/collections/open", &json!({"indexes": [["a"]]})).is(200)["indexes"][0]
+            .clone()
+    };
+    until("it has failed", || put(&["admin:open", "read:open"])["keys"] == json!(["secret"]));
+    let hidden = put(&["admin:open"]);
+    assert_eq!((&hidden["state"], &hidden["keys"]), (&json!("failed"), &json!([])));
+    assert_eq!(hidden["reason"], "shown to those who have `read` on open");
+}
+
+#[test]
 fn collections_are_deleted_by_admins() {
     let (hub, master) = hub();
     for lacking in [&["read:open", "publish:open"][..], &["admin:other"], &["subscribe:open"]] {
