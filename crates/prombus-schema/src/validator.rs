@@ -39,6 +39,9 @@ const PLAIN_LIMIT: u64 = 10_000;
 /// Why it is not known of a document whether it is taken, unless the schema has something that is beyond this crate.
 pub(crate) const TOO_MANY_STEPS: &str = "more steps than a check may take";
 
+/// How many steps it takes to make the formulas of a schema, about, for each schema in it.
+const FORMULA_STEPS: u64 = 100;
+
 /// How many schemas it goes through to tell every failing place.
 const FAULTS_VISITS_LIMIT: u64 = 500_000;
 
@@ -130,7 +133,11 @@ impl Validator {
 
     /// How many steps are taken, about and at most, for documents that hold so many values and bytes together.
     pub fn steps_for(&self, values: usize, bytes: usize) -> u64 {
-        self.outline.steps(values as u64, bytes as u64)
+        let steps = self.outline.steps(values as u64, bytes as u64);
+        // Where it is certain that formulas are needed, the first who needs them makes them.
+        let makes_formulas = !self.is_exact && self.formulas.get().is_none();
+        let making = if makes_formulas { self.outline.schemas().saturating_mul(FORMULA_STEPS) } else { 0 };
+        steps.saturating_add(making)
     }
 
     /// Whether a document is taken.
@@ -189,13 +196,6 @@ impl Validator {
         self.told(self.takes(document), document)
     }
 
-    /// What there is to tell of a document, in the nearest numbers that `serde_json` holds.
-    fn told(&self, taken: Result<bool, &'static str>, document: &Value) -> Vec<Fault> {
-        let whole =
-            |rule: &str, message: String| Fault { path: String::new(), rule: rule.to_owned(), message };
-        match taken {
-            Ok(true) => return Vec::new(),
-            Ok(false) => {}
     /// The same for a document as it was sent, with numbers as they are written.
     pub fn is_valid_in(&self, document: &[u8]) -> bool {
         match json::with_long_numbers(document, DEPTH_LIMIT) {
@@ -204,6 +204,13 @@ impl Validator {
         }
     }
 
+    /// What there is to tell of a document, in the nearest numbers that `serde_json` holds.
+    fn told(&self, taken: Result<bool, &'static str>, document: &Value) -> Vec<Fault> {
+        let whole =
+            |rule: &str, message: String| Fault { path: String::new(), rule: rule.to_owned(), message };
+        match taken {
+            Ok(true) => return Vec::new(),
+            Ok(false) => {}
             Err(why) => return vec![whole(UNCHECKED, format!("the document could not be checked: {why}"))],
         }
         if self.visits(document) > FAULTS_VISITS_LIMIT {
