@@ -387,7 +387,8 @@ fn states_that_nobody_reads_hold_little() {
     const CLIENTS: usize = 4;
     /// For each a few pieces of a megabyte. The room in which the keys were found is five times as much.
     const MOST: usize = CLIENTS * (12 << 20);
-    let hub = limited("");
+    // Nobody is disconnected meanwhile for not reading.
+    let hub = limited("send_timeout_ms = 600000");
     fill(&hub, 40);
     let get = b"GET /v1/topics/t/state HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let silent = clients(&hub, CLIENTS, |line| {
