@@ -31,6 +31,16 @@ pub enum CommitError {
         /// How many were asked for.
         asked: u32,
     },
+    /// A topic got more partitions as often as it may.
+    #[error(
+        "topic {topic} was given more partitions {limit} times, which is the maximum; grow topics in larger steps"
+    )]
+    TooManyGrowths {
+        /// The topic.
+        topic: TopicName,
+        /// How often it may.
+        limit: usize,
+    },
     /// A cursor was to move in an incarnation of its topic that is no more.
     #[error("topic {0} was deleted and recreated since it was read")]
     TopicReplaced(TopicName),
@@ -232,6 +242,7 @@ impl CommitError {
             | Self::TooManyCollections { .. } => Retry::WithRoom,
             Self::Unavailable(_) | Self::Unknown(_) => Retry::Later,
             Self::PartitionsShrink { .. }
+            | Self::TooManyGrowths { .. }
             | Self::NoSuchPartition { .. }
             | Self::IdConflict { .. }
             | Self::NotDuplicate { .. }

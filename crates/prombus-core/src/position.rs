@@ -40,9 +40,9 @@ number! {
 }
 
 impl Offset {
-    /// The offset `n` after this one.
+    /// The offset `n` after this one, or the last that there can be: a client may name any.
     #[must_use]
     pub fn plus(self, n: u64) -> Self {
-        Self(self.0 + n)
+        Self(self.0.saturating_add(n))
     }
 }

@@ -7,7 +7,7 @@ use crate::error::CommitError;
 use crate::event::{Event, NewEvent};
 use crate::ports::{Bounds, Cursor};
 use crate::position::{Offset, Partition};
-use crate::topic::{TopicConfig, TopicName, TopicState};
+use crate::topic::{MAX_GROWTHS, TopicConfig, TopicName, TopicState};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -77,7 +77,10 @@ impl TopicState {
         if asked < now {
             return Err(CommitError::PartitionsShrink { topic: self.name.clone(), now, asked });
         }
-        let grown = (asked > now).then(ends);
+        if asked > now && self.growths.len() >= MAX_GROWTHS {
+            return Err(CommitError::TooManyGrowths { topic: self.name.clone(), limit: MAX_GROWTHS });
+        }
+        let grown = (asked > now).then(|| ends().into());
         let growths = self.growths.iter().cloned().chain(grown).collect();
         Ok(Self { revision: self.revision + 1, config, growths, ..self.clone() })
     }

@@ -9,6 +9,8 @@ use std::{fmt, sync::Arc};
 
 /// The longest topic name, in bytes.
 pub const MAX_NAME_BYTES: usize = 200;
+/// How often a topic may get more partitions: each time is remembered, by everything that reads the topic.
+pub const MAX_GROWTHS: usize = 64;
 /// The longest name of a topic of the hub's own; a topic's dead letters have a longer name than the topic.
 const MAX_INTERNAL_NAME_BYTES: usize = 1_000;
 const DEAD_LETTERS: &str = "dlq.";
@@ -168,7 +170,7 @@ pub struct TopicState {
     /// Its settings.
     pub config: TopicConfig,
     /// For each time that it got more partitions, where the ones that it had ended at that moment.
-    pub growths: Vec<Vec<Offset>>,
+    pub growths: Vec<Arc<[Offset]>>,
 }
 
 impl TopicState {
@@ -189,7 +191,7 @@ impl TopicState {
     /// than those of the same key below these ends.
     pub fn before(&self, partition: Partition) -> &[Offset] {
         let added = self.growths.iter().rfind(|ends| ends.len() <= partition.0 as usize);
-        added.map_or(&[], Vec::as_slice)
+        added.map_or(&[], |ends| ends)
     }
 }
 
@@ -245,7 +247,7 @@ mod tests {
 
     #[test]
     fn each_partition_knows_what_came_before_it() {
-        let growths = vec![vec![Offset(5)], vec![Offset(7), Offset(1), Offset(0)]];
+        let growths = vec![[Offset(5)].into(), [Offset(7), Offset(1), Offset(0)].into()];
         let name = TopicName::parse("t").unwrap();
         let config = TopicConfig { partitions: 4, ..TopicConfig::default() };
         let topic = TopicState { name, number: TopicNumber(1), revision: 3, config, growths };

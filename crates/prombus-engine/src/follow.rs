@@ -19,6 +19,8 @@ use token::Kind;
 const READ_EVENTS: usize = 1_024;
 /// How many bytes are read at once, about.
 const READ_BYTES: usize = 1 << 20;
+/// How many bytes the tokens of the events may take that are read at once: each names all partitions.
+const TOKEN_BYTES: usize = 1 << 20;
 
 /// The places of a follower in all partitions, as an opaque text that a client can hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,8 @@ pub struct Follower {
     topic: TopicState,
     query: Query,
     next: Vec<u64>,
+    /// The partition that is asked first for more events, so that none waits for a busy one.
+    first: u32,
     seen: Sequence,
 }
 
@@ -90,7 +94,7 @@ impl Follower {
                 starts.map(|start| if start.0 == u64::MAX { 0 } else { start.0 }).collect()
             }
         };
-        let mut follower = Self { log, topic, query, next, seen: Sequence(0) };
+        let mut follower = Self { log, topic, query, next, first: 0, seen: Sequence(0) };
         follower.next.resize(follower.topic.config.partitions as usize, 0);
         follower.check_kept(resumes).await?;
         Ok(follower)
@@ -134,12 +138,36 @@ impl Follower {
     /// The next events, all of one partition: those that are wanted of what can be read at once, which may be none.
     /// `None` where there is nothing more to read yet. Nothing is lost if it is given up.
     pub async fn next_events(&mut self) -> Result<Option<Vec<Event>>, QueryError> {
-        for partition in self.partitions() {
+        let open = self.open_partitions();
+        let (before, after): (Vec<_>, Vec<_>) = self
+            .partitions()
+            .filter(|partition| partition.0 < open)
+            .partition(|partition| partition.0 < self.first);
+        for partition in after.into_iter().chain(before) {
             if let Some(events) = self.some_of(partition).await? {
+                self.first = partition.0 + 1;
                 return Ok(Some(events));
             }
         }
         Ok(None)
+    }
+
+    /// How many partitions can be read. Those that were added to others have to wait until these were read up to there: a
+    /// key that has moved has earlier events in them.
+    fn open_partitions(&self) -> u32 {
+        let is_reached = |ends: &[Offset]| ends.iter().zip(&self.next).all(|(end, next)| *next >= end.0);
+        let all = self.topic.config.partitions;
+        if self.query.partition.is_some() {
+            return all;
+        }
+        let waited_for = self.topic.growths.iter().find(|ends| !is_reached(ends));
+        waited_for.map_or(all, |ends| ends.len() as u32)
+    }
+
+    /// How many events are read at once.
+    fn read_events(&self) -> usize {
+        let numbers: usize = self.next.iter().map(|next| token::bytes_of(*next)).sum();
+        (TOKEN_BYTES / token::text_bytes(numbers)).clamp(1, READ_EVENTS)
     }
 
     /// Waits until there may be more events. It must be asked for them before.
@@ -158,7 +186,7 @@ impl Follower {
                 topic: self.topic.pinned(),
                 partition,
                 from: Offset(from),
-                limit: READ_EVENTS,
+                limit: self.read_events(),
                 max_bytes: READ_BYTES,
             };
             let Page { events, next, .. } = match self.log.read(request).await {
@@ -218,7 +246,91 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use prombus_core::{
+        Append, Commit, ConfigChange, Json, NewEvent, Placement, SystemClock, TopicConfig, TopicName,
+    };
+    use prombus_store_memory::MemoryStore;
     use proptest::prelude::*;
+
+    fn topic() -> TopicName {
+        TopicName::parse("t").unwrap()
+    }
+
+    async fn store(partitions: u32) -> Arc<MemoryStore> {
+        let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), 1));
+        let config = TopicConfig { partitions, ..TopicConfig::default() };
+        let created = ConfigChange::CreateTopic { name: topic(), config };
+        store.commit(Arc::new(Commit { config: vec![created], ..Commit::default() })).await.unwrap();
+        store
+    }
+
+    async fn publish(store: &MemoryStore, partition: u32, count: usize) {
+        let payload = Json::from_stored(bytes::Bytes::from_static(b"1"));
+        let event = Append {
+            placement: Placement::Named(Partition(partition)),
+            ..Append::new(topic(), NewEvent::new(payload))
+        };
+        store.commit(Arc::new(vec![event; count].into())).await.unwrap();
+    }
+
+    async fn follower(store: &Arc<MemoryStore>, resume: Option<Resume>) -> Follower {
+        let query = Query {
+            from: From::Earliest,
+            partition: None,
+            key: None,
+            to_ts: None,
+            filter: None,
+            normalize: false,
+        };
+        let state = store.topic(&topic()).await.unwrap().unwrap();
+        Follower::new(store.clone(), state, query, resume).await.unwrap()
+    }
+
+    async fn next_partition(follower: &mut Follower) -> Option<u32> {
+        follower.next_events().await.unwrap().map(|events| events[0].partition.0)
+    }
+
+    #[tokio::test]
+    async fn tokens_of_many_partitions_are_counted() {
+        let store = store(1_000).await;
+        publish(&store, 0, 600).await;
+        let state = store.topic(&topic()).await.unwrap().unwrap();
+        let next = [Offset(0)].into_iter().chain([Offset(u64::MAX); 999]);
+        let mut follower = follower(&store, Some(Resume::at(&state, next))).await;
+        let events = follower.next_events().await.unwrap().unwrap();
+        let tokens: usize = events.iter().map(|event| follower.token_after(event).len()).sum();
+        assert!(tokens <= TOKEN_BYTES && tokens > TOKEN_BYTES / 2, "{} have {tokens} bytes", events.len());
+    }
+
+    #[tokio::test]
+    async fn no_partition_waits_for_a_busy_one() {
+        let store = store(2).await;
+        publish(&store, 0, 3 * READ_EVENTS).await;
+        publish(&store, 1, 1).await;
+        let mut follower = follower(&store, None).await;
+        let mut order = Vec::new();
+        while let Some(partition) = next_partition(&mut follower).await {
+            order.push(partition);
+        }
+        assert_eq!(order, [0, 1, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_partition_waits_for_what_was_there_before_it_was_added() {
+        let store = store(1).await;
+        publish(&store, 0, 2 * READ_EVENTS).await;
+        let config = TopicConfig { partitions: 2, ..TopicConfig::default() };
+        let grown = ConfigChange::AlterTopic { name: topic(), expect_revision: 1, config };
+        store.commit(Arc::new(Commit { config: vec![grown], ..Commit::default() })).await.unwrap();
+        publish(&store, 0, 2 * READ_EVENTS).await;
+        publish(&store, 1, 1).await;
+        let mut follower = follower(&store, None).await;
+        let mut order = Vec::new();
+        while let Some(partition) = next_partition(&mut follower).await {
+            order.push(partition);
+        }
+        assert_eq!(order, [0, 0, 1, 0, 0]);
+    }
 
     proptest! {
         #[test]

@@ -98,6 +98,8 @@ impl Hub {
         let mut kept = Vec::with_capacity(topic.config.partitions as usize);
         for partition in 0..topic.config.partitions {
             kept.push(self.store.log.kept(&topic.pinned(), Partition(partition)).await?);
+            // There may be many, and the store may never wait.
+            tokio::task::consume_budget().await;
         }
         Ok(kept)
     }

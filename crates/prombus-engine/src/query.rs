@@ -490,7 +490,7 @@ impl Reader {
         let Some(offset) = offset else { return Ok(()) };
         let first = self.log.bounds(&self.topic.pinned(), partition).await?.first;
         let topic = self.topic.name.clone();
-        if offset.0 + 1 < first.0 { Err(QueryError::Gone { topic, partition, first }) } else { Ok(()) }
+        if offset.plus(1) < first { Err(QueryError::Gone { topic, partition, first }) } else { Ok(()) }
     }
 
     /// Where the query starts in each partition (for one that is not read, nowhere).

@@ -161,6 +161,11 @@ impl Outline {
         self.steps(values, bytes)
     }
 
+    /// How many schemas there are, each counted once.
+    pub fn schemas(&self) -> u64 {
+        self.schemas.len() as u64
+    }
+
     /// How many schemas a validator can be inside of at once.
     pub fn depth(&self) -> u64 {
         if self.circles { self.chain.saturating_mul(DEPTH_LIMIT as u64) } else { self.longest }

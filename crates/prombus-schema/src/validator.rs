@@ -42,6 +42,9 @@ const PLAIN_LIMIT: u64 = 10_000;
 /// Why it is not known of a document whether it is taken, unless the schema has something that is beyond this crate.
 pub(crate) const TOO_MANY_STEPS: &str = "more steps than a check may take";
 
+/// How many steps it takes to make the formulas of a schema, about, for each schema in it.
+const FORMULA_STEPS: u64 = 100;
+
 /// How many schemas it goes through to tell every failing place.
 const FAULTS_VISITS_LIMIT: u64 = 500_000;
 
@@ -133,7 +136,11 @@ impl Validator {
 
     /// How many steps are taken, about and at most, for documents that hold so many values and bytes together.
     pub fn steps_for(&self, values: usize, bytes: usize) -> u64 {
-        self.outline.steps(values as u64, bytes as u64)
+        let steps = self.outline.steps(values as u64, bytes as u64);
+        // Where it is certain that formulas are needed, the first who needs them makes them.
+        let makes_formulas = !self.is_exact && self.formulas.get().is_none();
+        let making = if makes_formulas { self.outline.schemas().saturating_mul(FORMULA_STEPS) } else { 0 };
+        steps.saturating_add(making)
     }
 
     /// Whether a document is taken.
@@ -199,6 +206,14 @@ impl Validator {
     /// Every place of a document that is refused, at most [`FAULTS_LIMIT`]; none if it is taken.
     pub fn faults(&self, document: &Value) -> Vec<Fault> {
         self.on_stack(|| self.told(self.takes_here(document), document)).unwrap_or_else(|_| no_stack())
+    }
+
+    /// The same for a document as it was sent, with numbers as they are written.
+    pub fn is_valid_in(&self, document: &[u8]) -> bool {
+        match json::with_long_numbers(document, DEPTH_LIMIT) {
+            Some(exact) => self.on_stack(|| self.takes_exactly(&exact)) == Ok(true),
+            None => serde_json::from_slice(document).is_ok_and(|value| self.is_valid(&value)),
+        }
     }
 
     /// What there is to tell of a document, in the nearest numbers that `serde_json` holds.

@@ -6,6 +6,9 @@ use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
+/// The most fields of a definition: far more than it knows, and so few that they can be compared with each other.
+const MAX_FIELDS: usize = 64;
+
 /// The fields of a JSON object, as texts and in order.
 #[derive(Debug)]
 pub(crate) struct Fields(Vec<(String, Box<RawValue>)>);
@@ -23,6 +26,11 @@ impl<'de> serde::Deserialize<'de> for Fields {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
                 let mut fields: Vec<(String, Box<RawValue>)> = Vec::new();
                 while let Some((name, value)) = map.next_entry::<String, _>()? {
+                    if fields.len() == MAX_FIELDS {
+                        return Err(A::Error::custom(format_args!(
+                            "there are more than {MAX_FIELDS} fields"
+                        )));
+                    }
                     if fields.iter().any(|(known, _)| *known == name) {
                         return Err(A::Error::custom(format_args!("the field {name:?} appears twice")));
                     }
@@ -125,6 +133,13 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_definition_of_many_fields_is_refused_before_they_are_compared() {
+        let fields: Vec<String> = (0..300_000).map(|n| format!("\"f{n}\":0")).collect();
+        let error = read(&format!("{{{}}}", fields.join(","))).unwrap_err();
+        assert!(error.contains("more than 64 fields"), "{error}");
     }
 
     #[test]

@@ -394,6 +394,7 @@ impl From<CommitError> for ApiError {
             | CommitError::TooManyCollections { limit }
             | CommitError::TooManyReaderPartitions { limit } => Self::too_large(message).with("limit", limit),
             CommitError::PartitionsShrink { .. }
+            | CommitError::TooManyGrowths { .. }
             | CommitError::NoSuchPartition { .. }
             | CommitError::NotDuplicate { .. }
             | CommitError::BadWrite { .. } => Self::bad_request(message),

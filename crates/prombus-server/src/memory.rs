@@ -41,6 +41,10 @@ const FREE_HEAD_BYTES: usize = 8 << 10;
 const MAX_TURNS: usize = 32;
 /// How many requests at a time may build a report on the whole hub.
 const MAX_REPORTS: usize = 1;
+/// How many requests at a time may look for the keys of a topic.
+const MAX_KEY_ROUNDS: usize = 2;
+/// How many requests at a time may look what a change would do, through as many events as there are.
+const MAX_DRY_RUNS: usize = 2;
 /// How many pulls at a time may read deliveries, up to a few megabytes each.
 const MAX_PULLS: usize = 32;
 /// So many beside them do so by a filter, and so many make an answer by one.
@@ -72,6 +76,10 @@ struct Shared {
     costly: Semaphore,
     /// Turns for building a report on the whole hub.
     reports: Semaphore,
+    /// Turns for looking for the keys of a topic.
+    key_rounds: Semaphore,
+    /// Turns for looking what a change would do.
+    dry_runs: Semaphore,
 }
 
 impl Memory {
@@ -84,7 +92,8 @@ impl Memory {
             Cost::Cheap => MAX_FILTERED,
             Cost::Costly => MAX_COSTLY,
         });
-        let [filtered, costly, reports] = [MAX_FILTERED, MAX_COSTLY, MAX_REPORTS].map(Semaphore::new);
+        let [filtered, costly] = [MAX_FILTERED, MAX_COSTLY].map(Semaphore::new);
+        let [reports, key_rounds, dry_runs] = [MAX_REPORTS, MAX_KEY_ROUNDS, MAX_DRY_RUNS].map(Semaphore::new);
         Self(Arc::new(Shared {
             limit,
             used,
@@ -97,6 +106,8 @@ impl Memory {
             filtered,
             costly,
             reports,
+            key_rounds,
+            dry_runs,
         }))
     }
 
@@ -154,6 +165,27 @@ impl Memory {
     /// A turn to make a report on everything there is, which is much work and takes much more memory than its text.
     pub async fn report(&self) -> Result<SemaphorePermit<'_>, ApiError> {
         self.turn(&self.0.reports).await
+    }
+
+    /// A turn to look for the keys of a topic, which takes much room for a while and leaves little of it.
+    pub async fn key_round(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        self.turn(&self.0.key_rounds).await
+    }
+
+    /// The same for an answer that has begun.
+    pub async fn next_key_round(&self) -> SemaphorePermit<'_> {
+        loop {
+            if let Ok(turn) = self.key_round().await {
+                return turn;
+            }
+        }
+    }
+
+    /// A turn to look what a change would do, and room for what is read for it. Changes themselves are one at a time for each
+    /// topic, or small.
+    pub async fn dry_run(&self, bytes: usize) -> Result<InTurn<'_>, ApiError> {
+        let turn = self.turn(&self.0.dry_runs).await?;
+        Ok(InTurn { room: self.reserve(bytes).await?, turn: Some(turn) })
     }
 
     /// Turns for reading deliveries.
@@ -483,6 +515,22 @@ mod tests {
         assert_eq!(begun.elapsed(), WAIT);
         drop(second);
         assert!(!memory.is_short());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_dry_runs_and_looks_for_keys_happen_at_a_time() {
+        let memory = Memory::new(100);
+        let dry_runs = [memory.dry_run(10).await.unwrap(), memory.dry_run(10).await.unwrap()];
+        assert_eq!(memory.used(), 20);
+        assert!(memory.dry_run(10).await.is_err());
+        drop(dry_runs);
+        let first = memory.dry_run(10).await.unwrap();
+        let rounds = [memory.key_round().await.unwrap(), memory.key_round().await.unwrap()];
+        assert!(memory.key_round().await.is_err());
+        assert!(memory.next_key_round().now_or_never().is_none());
+        drop((first, rounds));
+        drop(memory.next_key_round().await);
+        assert_eq!(memory.used(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -75,7 +75,7 @@ impl Head {
 
     pub fn to_document(&self) -> Document {
         let TopicState { name, number, revision, config, growths } = &self.state;
-        let ends = |ends: &Vec<Offset>| ends.iter().map(|end| Bson::Int64(end.0 as i64)).collect::<Array>();
+        let ends = |ends: &[Offset]| ends.iter().map(|end| Bson::Int64(end.0 as i64)).collect::<Array>();
         let mut document = doc! {
             "_id": name.as_str(),
             "number": i64::from(number.0),
@@ -101,7 +101,7 @@ impl Head {
         let config: TopicConfig = serde_json::from_str(document.get_str("config").ok()?).ok()?;
         let growth = |growth: &Bson| {
             let ends = growth.as_array()?.iter();
-            ends.map(|end| Some(Offset(end.as_i64()? as u64))).collect::<Option<Vec<Offset>>>()
+            ends.map(|end| Some(Offset(end.as_i64()? as u64))).collect::<Option<Arc<[Offset]>>>()
         };
         let growths = document.get_array("growths").ok()?.iter().map(growth).collect::<Option<_>>()?;
         let state = TopicState {

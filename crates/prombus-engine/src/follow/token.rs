@@ -20,6 +20,16 @@ pub(super) fn encode(kind: Kind, numbers: impl Iterator<Item = u64>) -> String {
     BASE64.encode(bytes)
 }
 
+/// How many bytes a number takes.
+pub(super) fn bytes_of(number: u64) -> usize {
+    (64 - (number | 1).leading_zeros() as usize).div_ceil(7)
+}
+
+/// About how long the text of a topic's token is whose numbers take so many bytes.
+pub(super) fn text_bytes(numbers: usize) -> usize {
+    (numbers + bytes_of(u32::MAX.into()) + size_of::<u32>()).div_ceil(3) * 4
+}
+
 /// The numbers of a text.
 pub(super) fn decode(kind: Kind, text: &str) -> Result<Vec<u64>, QueryError> {
     let bytes = BASE64.decode(text).map_err(|_| QueryError::BadToken)?;

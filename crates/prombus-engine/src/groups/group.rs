@@ -14,7 +14,7 @@ use super::state::{GivenBack, State};
 use super::{GroupError, places};
 use crate::bus::{Bus, BusError};
 use crate::homes::{Claims, Home};
-use crate::layers::Checks;
+use crate::layers::{Checks, SchemaChecks};
 use crate::query::From;
 use crate::schemas::raise::Raisers;
 use parking_lot::{Mutex, MutexGuard};
@@ -40,6 +40,8 @@ pub struct GroupContext {
     pub read_ahead: Arc<ReadAhead>,
     /// What producers are under, and so is what goes back to a topic.
     pub checks: Checks,
+    /// Asked beforehand, too, where it is only told what would go back.
+    pub schema_checks: SchemaChecks,
     /// The most partitions of all groups together.
     pub most_partitions: usize,
     /// What raises events to the latest version of their topic's schema.

@@ -53,7 +53,7 @@ pub use options::{
 };
 pub use pull::{InTurn, MAX_BATCH, Present, Pull, PullTurns, Turn};
 pub use registry::{GroupCall, Groups};
-pub use replay::{Replay, ReplayTo, Replayed, ReplayedLetters};
+pub use replay::{LETTER_BYTES_AT_ONCE, Replay, ReplayTo, Replayed, ReplayedLetters};
 pub use settling::{SettleCall, SettleResult};
 pub use state::{Delivery, GivenBack, Settle};
 pub use status::{GroupStatus, MemberStatus, PartitionStatus, Wait};

@@ -349,7 +349,7 @@ mod tests {
     use crate::bus::LogBus;
     use crate::homes::Claims;
     use crate::hub::Limits;
-    use crate::layers::Checks;
+    use crate::layers::{Checks, SchemaChecks};
     use parking_lot::MutexGuard;
     use prombus_core::{ManualClock, MemoryHomes, TopicNumber};
     use prombus_store_memory::MemoryStore;
@@ -366,11 +366,24 @@ mod tests {
         let (bus, closing) = (Arc::new(LogBus(log.clone())), AtomicBool::new(false));
         let read_ahead = Arc::new(ReadAhead::new(0));
         let claims = Claims::new(Arc::new(MemoryHomes::alone(clock.clone())), clock.clone());
-        let raisers = crate::schemas::Shared::new(log.clone(), log.clone(), usize::MAX).raisers;
+        let schemas = crate::schemas::Shared::new(log.clone(), log.clone(), usize::MAX);
+        let schema_checks = SchemaChecks::new(&schemas, Arc::default());
+        let raisers = schemas.raisers;
         let checks = Checks { limits: Limits::default(), clock: clock.clone() };
         let most_partitions = usize::MAX;
         Groups::new(
-            GroupContext { log, bus, clock, claims, read_ahead, checks, most_partitions, raisers, closing },
+            GroupContext {
+                log,
+                bus,
+                clock,
+                claims,
+                read_ahead,
+                checks,
+                schema_checks,
+                most_partitions,
+                raisers,
+                closing,
+            },
             Some(Arc::default()),
         )
     }

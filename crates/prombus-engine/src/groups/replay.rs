@@ -28,6 +28,8 @@ use uuid::Uuid;
 const MAX_REPLAYS: u32 = 3;
 /// So many letters are replayed in one commit.
 const LETTERS_AT_ONCE: usize = 500;
+/// And about so many bytes of them are read at once: each is held with what was parsed of it.
+pub const LETTER_BYTES_AT_ONCE: usize = 1 << 20;
 /// So many of those that are not replayed are told one by one.
 const MAX_SKIPPED: usize = 1_000;
 /// So many events of a group may be open again in a partition: they are kept in memory beside the window.
@@ -63,6 +65,8 @@ pub struct Replay {
     pub dry_run: bool,
     /// Also what was replayed before, and what came back too often.
     pub force: bool,
+    /// Tell no reason that may quote an event: whoever asks may not read the topic.
+    pub hides_events: bool,
 }
 
 /// What a replay did.
@@ -184,7 +188,8 @@ impl Replaying<'_> {
             normalize: false,
         };
         let log = self.groups.hub.log.clone();
-        let mut reader = Reader::new(log, letters, query, QueryPosition::START)?.up_to_now();
+        let reader = Reader::new(log, letters, query, QueryPosition::START)?;
+        let mut reader = reader.up_to_now().in_pages_of(LETTER_BYTES_AT_ONCE);
         while self.left() > 0 && !self.caller.is_closed() {
             let page = reader.next_page(LETTERS_AT_ONCE).await?;
             let mut letters = page.events.into_iter().filter_map(DeadLetter::parse).peekable();
@@ -233,6 +238,14 @@ impl Replaying<'_> {
             Some("it came back too often")
         } else {
             None
+        }
+    }
+
+    /// A reason that may quote an event, or else what can be told of it to anyone.
+    fn unless_hidden(&self, told: &str, reason: impl FnOnce() -> String) -> String {
+        match self.replay.hides_events {
+            true => format!("{told}; the reason is shown to those who have `read` on {}", self.topic),
+            false => reason(),
         }
     }
 
@@ -298,7 +311,10 @@ impl Replaying<'_> {
             let offsets: Vec<u64> = sent.iter().map(|(_, offset)| *offset).collect();
             Arc::make_mut(&mut commit).cursors = vec![noted.note(&offsets)];
             let done = match self.replay.dry_run {
-                true => hub.checks.check(&commit),
+                true => match hub.checks.check(&commit) {
+                    Ok(()) => hub.schema_checks.foresee(&commit).await,
+                    refused => refused,
+                },
                 false => retry::commit(&*hub.bus, &mut commit).await.map(|_| self.ledger = noted),
             };
             let Err(error) = done else { break };
@@ -306,7 +322,7 @@ impl Replaying<'_> {
                 Some(index) if index < sent.len() && !matches!(error, BusError::Commit(_)) => {
                     Arc::make_mut(&mut commit).take_out(index);
                     let (letter, _) = sent.remove(index);
-                    self.skip(letter, error.to_string());
+                    self.skip(letter, self.unless_hidden("the topic refuses it", || error.to_string()));
                 }
                 _ => return Err(error.into()),
             }
@@ -368,7 +384,8 @@ impl Replaying<'_> {
                 Outcome::Applied => self.answer.replayed += 1,
                 Outcome::FailedAgain(why) => {
                     self.failed_again += 1;
-                    let why = format!("it failed again, and has a new dead letter: {why}");
+                    let told = "it failed again, and has a new dead letter";
+                    let why = self.unless_hidden(told, || format!("{told}: {why}"));
                     self.skip(letter.event.id, why);
                 }
                 Outcome::Refused(why) => self.skip(letter.event.id, why.clone()),

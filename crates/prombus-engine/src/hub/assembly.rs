@@ -126,7 +126,8 @@ impl Hub {
         let shared = Shared::new(store.log.clone(), store.documents.clone(), limits.event_bytes);
         let raisers = shared.raisers.clone();
         let normal_log = Arc::new(NormalLog::new(store.log.clone(), raisers.clone()));
-        let bus = SchemaChecks::new(&shared, new_topics.clone()).wrap(bus);
+        let schema_checks = SchemaChecks::new(&shared, new_topics.clone());
+        let bus = schema_checks.clone().wrap(bus);
         let checks = Checks { limits: limits.clone(), clock: clock.clone() };
         let bus = checks.clone().wrap(bus);
         let schemas = Arc::new(Schemas::new(shared, bus.clone(), clock.clone(), new_topics.clone()));
@@ -139,6 +140,7 @@ impl Hub {
             claims: claims.clone(),
             read_ahead: Arc::new(ReadAhead::new(limits.read_ahead_bytes)),
             checks: checks.clone(),
+            schema_checks,
             most_partitions: limits.group_partitions,
             raisers: raisers.clone(),
             closing: AtomicBool::new(false),

@@ -20,7 +20,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// The layer.
+/// The layer. Clones are the same one.
+#[derive(Clone)]
 pub struct SchemaChecks {
     log: Arc<dyn EventLog>,
     documents: Arc<dyn Documents>,
@@ -73,10 +74,7 @@ impl Bus for SchemaChecksBus {
                     return Ok(held(inner.enqueue(commit).await?, pass));
                 }
                 Some((before, mut judged)) if before == seen => {
-                    for violation in &judged.let_pass {
-                        layer.violations.count(&violation.topic);
-                        layer.violations.warn(violation);
-                    }
+                    layer.violations.let_pass(&judged.let_pass);
                     let event_copies = layer.copies(commit, &judged, &governed)?;
                     let (refused, first) = (std::mem::take(&mut judged.refused), judged.first_refused.take());
                     let stamped = Arc::make_mut(commit);
@@ -176,6 +174,16 @@ impl SchemaChecks {
         Ok(copies)
     }
 
+    /// What will be said of the events of a commit, as their topics are now. Nothing is counted.
+    pub(crate) async fn foresee(&self, commit: &Commit) -> Result<(), BusError> {
+        let TopicsSeen { governed, .. } = self.look(&Topics::of(commit)).await?;
+        let judged = judge::judge(&self.known, &commit.events, &governed).await.map_err(unavailable)?;
+        match judged.first_refused {
+            Some(violation) => Err(BusError::SchemaViolation(Box::new(violation))),
+            None => Ok(()),
+        }
+    }
+
     async fn judge(
         &self,
         commit: &Commit,
@@ -190,7 +198,7 @@ impl SchemaChecks {
     }
 
     fn refused(&self, violation: SchemaViolation) -> BusError {
-        self.violations.count(&violation.topic);
+        self.violations.count(&violation.topic, 1);
         BusError::SchemaViolation(Box::new(violation))
     }
 

@@ -22,7 +22,7 @@ pub use definition::{
 };
 
 pub use plan::Plan;
-pub use registry::{CodeSetup, Projections};
+pub use registry::{CodeSetup, Holdings, Projections};
 pub(crate) use replay::{EventToReplay, Outcome};
 pub(crate) use runner::{LARGE_BATCHES, ProjectionContext};
 pub(crate) use slots::WorkSlots;

@@ -10,8 +10,8 @@ mod rebuild;
 mod status;
 mod waiting;
 
-pub use definitions::CodeSetup;
 pub(super) use definitions::check_name;
+pub use definitions::{CodeSetup, Holdings};
 
 use super::actor::{Actor, ActorStatus, COMPILING, Command, Positions, ProjectionCell, Setup};
 use super::batch::Projector;

@@ -8,7 +8,7 @@ use prombus_core::{Append, Json, NewEvent, ReadError, SchemaMode, TopicConfig, T
 use prombus_schema::{Fault, Validator};
 use serde::Deserialize;
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// The header that says which version of its schema an event is of.
@@ -17,8 +17,6 @@ pub const VERSION_HEADER: &str = "x-schema-version";
 const FEW_STEPS: u64 = 50_000;
 /// So many bytes are read there.
 const FEW_BYTES: usize = 256 << 10;
-/// So many events are checked before what is wrong with them is put away.
-const JOBS_AT_ONCE: usize = 1_000;
 
 /// A topic with schemas, and what they do.
 #[derive(Debug, Clone)]
@@ -37,7 +35,7 @@ pub(crate) struct Judged {
     /// For each event the version that it is of; `None` where none is known, it is refused, or its topic has no schemas.
     pub versions: Vec<Option<u32>>,
     /// Violations that are let pass.
-    pub let_pass: Vec<SchemaViolation>,
+    pub let_pass: LetPass,
     /// The events that are refused unless they are duplicates, in their order, up to the first that has no id to be one by.
     pub refused: Vec<usize>,
     /// Why the first of them is.
@@ -45,11 +43,33 @@ pub(crate) struct Judged {
 }
 
 impl Judged {
-    fn refuse(&mut self, violation: SchemaViolation) {
-        self.versions[violation.index] = None;
-        self.refused.push(violation.index);
+    fn refuse(&mut self, index: usize) {
+        self.versions[index] = None;
+        self.refused.push(index);
+    }
+
+    fn tell_refused(&mut self, violation: SchemaViolation) {
         if self.first_refused.as_ref().is_none_or(|first| violation.index < first.index) {
             self.first_refused = Some(violation);
+        }
+    }
+}
+
+/// Violations that are let pass. There may be as many as there are events, so only one of them is kept with its places.
+#[derive(Debug, Default)]
+pub(crate) struct LetPass {
+    /// How many there are of each topic.
+    pub by_topic: BTreeMap<TopicName, u64>,
+    /// The one that can be logged.
+    pub first: Option<SchemaViolation>,
+}
+
+impl LetPass {
+    fn count(&mut self, topic: &TopicName) {
+        if let Some(count) = self.by_topic.get_mut(topic) {
+            *count += 1;
+        } else {
+            self.by_topic.insert(topic.clone(), 1);
         }
     }
 }
@@ -57,7 +77,9 @@ impl Judged {
 /// An event to hold against a schema.
 struct Job {
     index: usize,
-    mode: SchemaMode,
+    is_enforced: bool,
+    /// Whether it has an id, by which it may be a duplicate.
+    may_repeat: bool,
     version: u32,
     payload: Json,
     validator: Validator,
@@ -80,10 +102,12 @@ pub(crate) async fn judge(
             Err(named) => {
                 let violation = unregistered(index, &append.topic, named);
                 if *mode != SchemaMode::Enforce {
-                    judged.let_pass.push(violation);
+                    judged.let_pass.count(&append.topic);
+                    judged.let_pass.first.get_or_insert(violation);
                     continue;
                 }
-                judged.refuse(violation);
+                judged.refuse(index);
+                judged.tell_refused(violation);
                 // What is before it is looked at all the same.
                 if append.event.id.is_none() {
                     break;
@@ -104,64 +128,90 @@ pub(crate) async fn judge(
                 validator
             }
         };
-        // What may be a duplicate is no reason to leave it at that.
-        let mode = if append.event.id.is_some() { SchemaMode::Warn } else { *mode };
-        jobs.push(Job { index, mode, version, payload: append.event.payload.clone(), validator });
+        let (is_enforced, may_repeat) = (*mode == SchemaMode::Enforce, append.event.id.is_some());
+        let payload = append.event.payload.clone();
+        jobs.push(Job { index, is_enforced, may_repeat, version, payload, validator });
     }
-    let mut jobs = jobs.into_iter();
-    // All that is wrong with many events could take a lot of memory.
-    while jobs.len() > 0 {
-        let some: Vec<Job> = jobs.by_ref().take(JOBS_AT_ONCE).collect();
-        for (index, version, _, faults) in faults_of(some).await? {
-            let unchecked = faults.iter().any(Fault::is_unchecked);
-            let version = if unchecked {
-                ViolatedVersion::Unchecked(version)
-            } else {
-                ViolatedVersion::Version(version)
-            };
-            let places = faults.into_iter().map(ViolatedPlace::from).collect();
-            let Append { topic, event, .. } = &events[index];
-            let violation = SchemaViolation { index, topic: topic.clone(), version, places };
-            match governed.get(topic).is_some_and(|topic| topic.mode == SchemaMode::Enforce) {
-                false => judged.let_pass.push(violation),
-                true => {
-                    judged.refuse(violation);
-                    if event.id.is_none() {
-                        jobs = Vec::new().into_iter();
-                    }
-                }
-            }
-        }
-        if jobs.len() > 0 {
-            tokio::task::yield_now().await;
-        }
+    let Faulty { refused, first_refused, let_pass, first_let_pass } =
+        faults_of(jobs, judged.let_pass.first.is_none()).await?;
+    refused.into_iter().for_each(|index| judged.refuse(index));
+    if let Some(faulty) = first_refused {
+        judged.tell_refused(faulty.violation(events));
+    }
+    let_pass.iter().for_each(|index| judged.let_pass.count(&events[*index].topic));
+    if let Some(faulty) = first_let_pass {
+        judged.let_pass.first.get_or_insert(faulty.violation(events));
     }
     judged.refused.sort_unstable();
     Ok(judged)
 }
 
-type FaultyEvent = (usize, u32, SchemaMode, Vec<Fault>);
+/// The events of a commit that their schemas refuse. Of all but the first of a kind only the index is kept: the places of all of
+/// them would be thousands of times as large as the events.
+#[derive(Default)]
+struct Faulty {
+    /// Those that this counts for, up to the first that cannot be a duplicate. Those after it were not looked at.
+    refused: Vec<usize>,
+    first_refused: Option<FaultyEvent>,
+    /// Those that are let pass.
+    let_pass: Vec<usize>,
+    /// The first of them, if it is wanted.
+    first_let_pass: Option<FaultyEvent>,
+}
 
-/// Those events that are refused, up to the first one that this counts for.
-async fn faults_of(jobs: Vec<Job>) -> Result<Vec<FaultyEvent>, ReadError> {
+struct FaultyEvent {
+    index: usize,
+    version: u32,
+    faults: Vec<Fault>,
+}
+
+impl FaultyEvent {
+    fn violation(self, events: &[Append]) -> SchemaViolation {
+        let Self { index, version, faults } = self;
+        let unchecked = faults.iter().any(Fault::is_unchecked);
+        let version =
+            if unchecked { ViolatedVersion::Unchecked(version) } else { ViolatedVersion::Version(version) };
+        let places = faults.into_iter().map(ViolatedPlace::from).collect();
+        SchemaViolation { index, topic: events[index].topic.clone(), version, places }
+    }
+}
+
+/// Those events that are refused; `tells` if the first one that is let pass shall be told.
+async fn faults_of(jobs: Vec<Job>, tells: bool) -> Result<Faulty, ReadError> {
     let steps = jobs.iter().fold(0u64, |steps, Job { payload, validator, .. }| {
         steps.saturating_add(validator.steps_for(payload.values(), payload.len()))
     });
     let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
     match steps <= FEW_STEPS && bytes <= FEW_BYTES {
-        true => Ok(look(jobs)),
-        false => work::run(move || look(jobs)).await,
+        true => Ok(look(jobs, tells)),
+        false => work::run(move || look(jobs, tells)).await,
     }
 }
 
-fn look(jobs: Vec<Job>) -> Vec<FaultyEvent> {
-    let mut found = Vec::new();
-    for Job { index, mode, version, payload, validator } in jobs {
-        let faults = validator.faults_in(payload.as_bytes());
-        if !faults.is_empty() {
-            found.push((index, version, mode, faults));
-            if mode == SchemaMode::Enforce {
-                break;
+fn look(jobs: Vec<Job>, tells: bool) -> Faulty {
+    let mut found = Faulty::default();
+    for Job { index, is_enforced, may_repeat, version, payload, validator } in jobs {
+        let is_told = match is_enforced {
+            true => found.first_refused.is_none(),
+            false => tells && found.first_let_pass.is_none(),
+        };
+        let faults = if is_told { validator.faults_in(payload.as_bytes()) } else { Vec::new() };
+        let is_faulty = if is_told { !faults.is_empty() } else { !validator.is_valid_in(payload.as_bytes()) };
+        if !is_faulty {
+            continue;
+        }
+        let told = is_told.then_some(FaultyEvent { index, version, faults });
+        match is_enforced {
+            true => {
+                found.refused.push(index);
+                found.first_refused = found.first_refused.or(told);
+                if !may_repeat {
+                    break;
+                }
+            }
+            false => {
+                found.let_pass.push(index);
+                found.first_let_pass = found.first_let_pass.or(told);
             }
         }
     }

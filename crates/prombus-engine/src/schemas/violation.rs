@@ -1,5 +1,6 @@
 //! Events that a schema refuses: how that is told, counted and logged.
 
+use super::judge::LetPass;
 use parking_lot::Mutex;
 use prombus_core::TopicName;
 use prombus_schema::Fault;
@@ -94,11 +95,11 @@ struct Log {
 }
 
 impl Violations {
-    /// Counts one, whether its event is taken or not.
-    pub fn count(&self, topic: &TopicName) {
+    /// Counts so many, whether their events are taken or not.
+    pub fn count(&self, topic: &TopicName, count: u64) {
         let mut all = self.by_topic.lock();
         if all.len() < MOST_TOPICS || all.contains_key(topic) {
-            *all.entry(topic.clone()).or_default() += 1;
+            *all.entry(topic.clone()).or_default() += count;
         }
     }
 
@@ -112,16 +113,24 @@ impl Violations {
         self.by_topic.lock().iter().map(|(topic, count)| (topic.clone(), *count)).collect()
     }
 
-    /// Logs one whose event is taken, if nothing was logged for a while.
-    pub fn warn(&self, violation: &SchemaViolation) {
+    /// Counts those of a commit whose events are taken, and logs the first.
+    pub fn let_pass(&self, LetPass { by_topic, first }: &LetPass) {
+        by_topic.iter().for_each(|(topic, count)| self.count(topic, *count));
+        if let Some(first) = first {
+            self.warn(first, by_topic.values().sum::<u64>() - 1);
+        }
+    }
+
+    /// Logs one whose event is taken, if nothing was logged for a while. So many `others` of its commit are not logged.
+    fn warn(&self, violation: &SchemaViolation, others: u64) {
         let silent = {
             let mut log = self.log.lock();
             if log.last.is_some_and(|last| last.elapsed() < LOG_PAUSE) {
-                log.silent += 1;
+                log.silent += 1 + others;
                 return;
             }
             log.last = Some(Instant::now());
-            std::mem::take(&mut log.silent)
+            std::mem::replace(&mut log.silent, others)
         };
         tracing::warn!(topic = %violation.topic, not_logged = silent, "accepted an event although {violation}");
     }

@@ -82,15 +82,12 @@ impl AllKeys {
         if self.position.is_empty() {
             self.begin().await?;
         }
-        while self.done == self.places.len() {
-            let Some(from) = self.rest else {
-                self.hold = None;
-                return Ok(None);
-            };
-            self.round(from).await.map_err(|disturbed| match disturbed {
-                Disturbed::Moved => moved(),
-                Disturbed::Failed(error) => error,
-            })?;
+        while self.is_round_over() {
+            self.next_round().await?;
+        }
+        if self.done == self.places.len() {
+            self.hold = None;
+            return Ok(None);
         }
         let place = self.places[self.done];
         let mut events = match self.read(place.partition(), place.offset()).await {
@@ -124,6 +121,27 @@ impl AllKeys {
         Ok(Some(events))
     }
 
+    /// Whether everything that was found is handed out, and there is more to look for.
+    pub fn is_round_over(&self) -> bool {
+        self.done == self.places.len() && self.rest.is_some()
+    }
+
+    /// Looks for the next keys, after which pages are handed out again. This takes [`KEYS_BYTES`] until it is done.
+    pub async fn next_round(&mut self) -> Result<(), TimeTravelError> {
+        let Some(from) = self.rest else { return Ok(()) };
+        // What was handed out takes no room beside what is found now.
+        (self.places, self.done) = (Vec::new(), 0);
+        self.round(from).await.map_err(|disturbed| match disturbed {
+            Disturbed::Moved => moved(),
+            Disturbed::Failed(error) => error,
+        })
+    }
+
+    /// What is held until the next round, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.places.capacity() * size_of::<EventPlace>()
+    }
+
     /// What is kept of all partitions at one moment: what is the same when it is read twice was so in between.
     async fn visible(&self) -> Result<Vec<Kept>, TimeTravelError> {
         let mut before = self.kept().await?;
@@ -146,6 +164,8 @@ impl AllKeys {
         let mut kept = Vec::with_capacity(self.topic.config.partitions as usize);
         for partition in 0..self.topic.config.partitions {
             kept.push(self.log.kept(&topic, Partition(partition)).await?);
+            // There may be many partitions, and all of this may be repeated many times without ever waiting.
+            tokio::task::consume_budget().await;
         }
         Ok(kept)
     }

@@ -124,6 +124,7 @@ impl KeyTable {
             self.entries.iter().map(|entry| entry.place).filter(|place| *place != EventPlace::NOWHERE);
         let mut places: Vec<EventPlace> = there.collect();
         drop(self);
+        places.shrink_to_fit();
         places.sort_unstable();
         places
     }

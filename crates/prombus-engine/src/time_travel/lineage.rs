@@ -21,7 +21,7 @@ mod tests {
         let config = TopicConfig { partitions: 64, ..TopicConfig::default() };
         let mut topic = TopicState::new(TopicName::parse("t").unwrap(), TopicNumber(1), config);
         assert_eq!(lineage(&topic, "a"), [Partition(14)], "it never had fewer");
-        topic.growths = vec![vec![Offset(0); 2], vec![Offset(0); 8]];
+        topic.growths = vec![[Offset(0); 2].into(), [Offset(0); 8].into()];
         assert_eq!(lineage(&topic, "a"), [Partition(1), Partition(14)]);
         assert_eq!(lineage(&topic, "web1:stt:4242"), [Partition(0), Partition(5), Partition(23)]);
     }

@@ -174,6 +174,18 @@ fn documents_are_checked_as_they_were_sent() {
     assert_eq!(never.validator().faults_in(b"0.12345678901234568").len(), 1);
     let exact = Schema::parse(r#"{"maximum": 9007199254740992}"#).unwrap();
     assert_eq!(exact.validator().faults_in(b"9007199254740993").len(), 1);
+    for (document, is_valid) in [("9007199254740992", true), ("9007199254740993", false), ("{", false)] {
+        assert_eq!(exact.validator().is_valid_in(document.as_bytes()), is_valid, "{document}");
+    }
+}
+
+#[test]
+fn making_formulas_counts_until_they_are_made() {
+    let schema = Schema::parse(r#"{"items": {"maximum": 1e400}}"#).unwrap();
+    let validator = schema.validator();
+    let before = validator.steps_for(1, 1);
+    assert!(validator.is_valid_in(b"1"));
+    assert!(validator.steps_for(1, 1) + 100 < before);
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn refused_commits() {
         (CommitError::TopicChanged(topic()), (503, "unavailable")),
         (CommitError::Outdated(topic()), (503, "unavailable")),
         (CommitError::PartitionsShrink { topic: topic(), now: 2, asked: 1 }, (400, "bad_request")),
+        (CommitError::TooManyGrowths { topic: topic(), limit: 64 }, (400, "bad_request")),
         (CommitError::TopicReplaced(topic()), (503, "unavailable")),
         (no_such_partition(), (400, "bad_request")),
         (CommitError::IdConflict { index: 0, id: Uuid::nil() }, (409, "id_conflict")),

@@ -50,6 +50,20 @@ fn shown(state: &CollectionState) -> CollectionAnswer {
     }
 }
 
+/// The same as a caller may see it: why an index cannot be made tells keys and values.
+fn shown_to(caller: &Caller, state: &CollectionState) -> CollectionAnswer {
+    let mut answer = shown(state);
+    if !caller.may(Ask { action: Action::Read, topic: &state.name, group: None }) {
+        for index in &mut answer.indexes {
+            if let wire::IndexState::Failed { keys, reason } = &mut index.state {
+                keys.clear();
+                *reason = format!("shown to those who have `read` on {}", state.name);
+            }
+        }
+    }
+    answer
+}
+
 /// The answer for a collection that does not exist.
 pub(crate) fn missing(name: &str) -> ApiError {
     ApiError::not_found(format!("collection {name} does not exist"))
@@ -102,7 +116,7 @@ pub(crate) async fn put(
     }
     let (state, made) = app.hub()?.collections().put(name, settings).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(json_of(status, &shown(&state)))
+    Ok(json_of(status, &shown_to(&caller, &state)))
 }
 
 /// `DELETE /v1/collections/{collection}`.

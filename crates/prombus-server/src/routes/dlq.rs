@@ -6,6 +6,7 @@ use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::{json_body, parse_optional};
 use crate::error::ApiError;
 use crate::gateway::App;
+use crate::memory::InTurn;
 use crate::params::{Params, parse_id};
 use crate::path::PathNames;
 use axum::Extension;
@@ -14,8 +15,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use prombus_core::TopicName;
 use prombus_engine::Filter;
-use prombus_engine::groups::{FailedBy, GroupName, Replay, ReplayTo};
+use prombus_engine::groups::{FailedBy, GroupName, LETTER_BYTES_AT_ONCE, Replay, ReplayTo};
 use prombus_wire::{ReplayAnswer, ReplayRequest, SkippedLetter};
+
+/// What letters take that are read at once, with what is parsed of them and goes back.
+const REPLAY_BYTES: usize = 4 * LETTER_BYTES_AT_ONCE;
 
 fn letters_of(topic: &TopicName) -> Result<TopicName, ApiError> {
     topic.dead_letters().ok_or_else(|| ApiError::bad_request("no topic with such a long name can exist"))
@@ -74,11 +78,22 @@ pub(crate) async fn replay(
     let topic = names.topic()?;
     let body = json_body(&app, request).await?;
     let request: ReplayRequest = parse_optional(&body)?;
+    let read = AccessRequest { action: Action::Read, topic: topic.as_str(), group: None };
     if request.filter.is_some() {
         // The number of matches reveals contents.
-        caller.check(AccessRequest { action: Action::Read, topic: topic.as_str(), group: None })?;
+        caller.check(read)?;
     }
-    let replayed = app.hub()?.replay(&topic, parse(request).await?).await?;
+    let replay = Replay { hides_events: !caller.may(read), ..parse(request).await? };
+    let (hub, memory) = (app.hub()?, &app.memory);
+    let in_turn = match replay.dry_run {
+        true => memory.dry_run(REPLAY_BYTES).await?,
+        false => InTurn { room: memory.reserve(REPLAY_BYTES).await?, turn: None },
+    };
+    let replayed = tokio::select! {
+        replayed = hub.replay(&topic, replay) => replayed?,
+        why = caller.end() => return Err(ApiError::unauthorized(why)),
+    };
+    drop(in_turn);
     let skipped = replayed.skipped.into_iter();
     let answer = ReplayAnswer {
         matched: replayed.matched,
@@ -109,5 +124,6 @@ async fn parse(request: ReplayRequest) -> Result<Replay, ApiError> {
         limit,
         dry_run: dry_run.unwrap_or(false),
         force: force.unwrap_or(false),
+        hides_events: false,
     })
 }

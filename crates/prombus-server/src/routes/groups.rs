@@ -36,6 +36,8 @@ use std::time::Duration;
 const DEFAULT_BATCH: usize = 100;
 /// How many leases a member may hold by default.
 const DEFAULT_IN_FLIGHT: usize = 1_000;
+/// What a dry run of a reset takes: the events that are read at once, and the last one before the cursor.
+const PREVIEW_BYTES: usize = 2 << 20;
 /// Maximum length of a nack's reason.
 const MAX_REASON_BYTES: usize = 4 << 10;
 /// Approximate size of the result for one lease.
@@ -238,6 +240,7 @@ pub(crate) async fn cursor(
 /// `PUT /v1/topics/{topic}/groups/{group}/cursor`, and `POST` to the same.
 pub(crate) async fn set_cursor(
     State(app): State<App>,
+    Extension(caller): Extension<Caller>,
     names: PathNames,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -247,10 +250,13 @@ pub(crate) async fn set_cursor(
     let group = existing(&app, &names).await?;
     let partition = partition.map(Partition);
     if dry_run.unwrap_or(false) {
-        return Ok(json_of(
-            StatusCode::OK,
-            &previewed(&group, &group.preview_cursor(from, partition).await?),
-        ));
+        let in_turn = app.memory.dry_run(PREVIEW_BYTES).await?;
+        let preview = tokio::select! {
+            preview = group.preview_cursor(from, partition) => preview?,
+            why = caller.end() => return Err(ApiError::unauthorized(why)),
+        };
+        drop(in_turn);
+        return Ok(json_of(StatusCode::OK, &previewed(&group, &preview)));
     }
     group.set_cursor(from, partition).await?;
     cursor_of(&group).await

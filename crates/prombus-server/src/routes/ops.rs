@@ -12,7 +12,7 @@ use axum::body::HttpBody;
 use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::{Bounds, ReadError, TopicName, TopicState};
+use prombus_core::{Bounds, Kept, Offset, ReadError, TopicName, TopicState};
 use prombus_engine::groups::{Group, GroupStatus};
 use prombus_engine::{Hub, SnapshotStatus};
 use prombus_wire::{
@@ -222,15 +222,20 @@ async fn samples(hub: &Hub, topics: &[TopicState]) -> Vec<GroupSample> {
     samples
 }
 
-/// What is kept of topics that let events go, as many of them as there is room for.
+/// What is kept of topics that let events go, or have done so, as many of them as there is room for.
 async fn kept_samples(hub: &Hub, topics: &[TopicState]) -> Vec<KeptSample> {
     let mut samples = Vec::new();
-    for topic in topics.iter().filter(|topic| topic.config.lets_events_go()) {
+    for topic in topics {
         tokio::task::yield_now().await;
         if samples.len() + topic.config.partitions as usize > MAX_KEPT_SAMPLES {
             continue;
         }
         let Ok(kept) = hub.kept(topic).await else { continue };
+        // Events may have been given up by hand, or by settings that the topic no longer has.
+        let has_lost = |kept: &Kept| kept.bounds.first > Offset(0) || kept.horizon_ts > 0;
+        if !topic.config.lets_events_go() && !kept.iter().any(has_lost) {
+            continue;
+        }
         samples.extend((0..).zip(kept).map(|(partition, kept)| KeptSample {
             topic: topic.name.clone(),
             partition,

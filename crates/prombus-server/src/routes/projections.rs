@@ -18,7 +18,8 @@ use futures::StreamExt;
 use prombus_core::TopicName;
 use prombus_engine::Hub;
 use prombus_engine::projections::{
-    Definition, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus, RebuildStatus,
+    Definition, Holdings, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus,
+    RebuildStatus,
 };
 use prombus_wire::{ProjectionAnswer, RebuildAnswer, RebuildRequest};
 
@@ -107,15 +108,22 @@ pub(crate) async fn visible_to(
     }
 }
 
-/// Deleting a projection requires `admin` on everything it uses.
-fn check_removal(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
-    caller.check(admin(status.definition.topic.as_str()))?;
-    status.collections.iter().try_for_each(|name| caller.check(admin(name)))
+/// Deleting a projection requires `admin` on everything it uses, and on every collection that goes with it.
+fn check_removal(caller: &Caller, holdings: &Holdings) -> Result<(), ApiError> {
+    let Holdings { definition, collections, left_behind } = holdings;
+    caller.check(admin(definition.topic.as_str()))?;
+    collections.iter().chain(left_behind).try_for_each(|name| caller.check(admin(name)))
 }
 
 /// Changing or rebuilding a projection moves its events again, and requires the same rights.
-fn check_change(caller: &Caller, status: &ProjectionStatus) -> Result<(), ApiError> {
-    check_names(caller, &status.definition, status.collections.iter().map(String::as_str))
+fn check_change(caller: &Caller, holdings: &Holdings) -> Result<(), ApiError> {
+    check_names(caller, &holdings.definition, holdings.collections.iter().map(|name| &**name))
+}
+
+/// A rebuild ends by removing the collections that only earlier definitions wrote.
+fn check_rebuild(caller: &Caller, holdings: &Holdings) -> Result<(), ApiError> {
+    check_change(caller, holdings)?;
+    holdings.left_behind.iter().try_for_each(|name| caller.check(admin(name)))
 }
 
 /// `GET /v1/projections`.
@@ -160,15 +168,13 @@ pub(crate) async fn put(
     let (projections, name) = (app.hub()?.projections(), names.get("name"));
     let definition = parse(name, &body)?;
     check_definition(&caller, &definition)?;
-    match projections.get(name).await {
-        Ok(before) => {
-            check_change(&caller, &before)?;
-            check_new_feeds(&caller, &before.definition, &definition)?;
-        }
-        Err(ProjectionError::NotFound(_)) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let (status, made) = projections.put(name, definition).await?;
+    let (asking, new) = (caller.clone(), definition.clone());
+    let may_change = move |before: Option<&Holdings>| {
+        let Some(before) = before else { return Ok(()) };
+        check_change(&asking, before)?;
+        check_new_feeds(&asking, &before.definition, &new)
+    };
+    let (status, made) = projections.put_if(name, definition, may_change).await?;
     let code = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok(json_of(code, &shown_to(&caller, &status)))
 }
@@ -231,8 +237,7 @@ pub(crate) async fn delete(
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let (projections, name) = (app.hub()?.projections(), names.get("name"));
-    check_removal(&caller, &projections.get(name).await?)?;
-    projections.delete(name).await?;
+    projections.delete_if(name, move |holdings: &Holdings| check_removal(&caller, holdings)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -246,8 +251,8 @@ pub(crate) async fn rebuild(
     let body = json_body(&app, request).await?;
     let RebuildRequest { partial } = parse_optional(&body)?;
     let (projections, name) = (app.hub()?.projections(), names.get("name"));
-    check_change(&caller, &projections.get(name).await?)?;
-    let status = projections.rebuild(name, partial.unwrap_or(false)).await?;
+    let may_rebuild = |holdings: &Holdings| check_rebuild(&caller, holdings);
+    let status = projections.rebuild_if(name, partial.unwrap_or(false), may_rebuild).await?;
     Ok(json_of(StatusCode::ACCEPTED, &shown_to(&caller, &status)))
 }
 
@@ -271,6 +276,11 @@ mod tests {
             {"collection": "b", "key": "k", "inc": {"n": "1"}, "changefeed": "b.changed"},
         ]});
         parse("p", text.to_string().as_bytes()).unwrap()
+    }
+
+    fn holdings() -> Holdings {
+        let collections = vec!["a".into(), "b".into()];
+        Holdings { definition: definition(), collections, left_behind: vec!["old".into()] }
     }
 
     fn status(state: ProjectionState) -> ProjectionStatus {
@@ -339,13 +349,13 @@ mod tests {
 
     #[test]
     fn whoever_sets_one_up_needs_its_topic_its_collections_and_its_changefeeds() {
-        let running = status(ProjectionState::Running);
+        let holdings = holdings();
         let needed =
             ["admin:t", "read:t", "admin:a", "publish:a", "admin:b", "publish:b", "publish:b.changed"];
         let may = |scopes: &[&str]| {
             let caller = caller(scopes);
             let may = check_definition(&caller, &definition()).is_ok();
-            assert_eq!(check_change(&caller, &running).is_ok(), may, "a change needs the same");
+            assert_eq!(check_change(&caller, &holdings).is_ok(), may, "a change needs the same");
             may
         };
         assert!(may(&needed) && may(&["*:**"]));
@@ -353,8 +363,11 @@ mod tests {
             let others: Vec<&str> = needed.into_iter().filter(|scope| *scope != lacking).collect();
             assert!(!may(&others), "without {lacking}");
         }
-        let remove = |scopes: &[&str]| check_removal(&caller(scopes), &running).is_ok();
-        assert!(remove(&["admin:*"]) && !remove(&["admin:t", "admin:a"]) && !remove(&["admin:a", "admin:b"]));
+        let remove = |scopes: &[&str]| check_removal(&caller(scopes), &holdings).is_ok();
+        assert!(remove(&["admin:*"]) && !remove(&["admin:a", "admin:b", "admin:old"]));
+        assert!(!remove(&["admin:t", "admin:a", "admin:old"]) && !remove(&["admin:t", "admin:a", "admin:b"]));
+        let rebuild = |scopes: &[&str]| check_rebuild(&caller(scopes), &holdings).is_ok();
+        assert!(rebuild(&[&needed[..], &["admin:old"]].concat()) && !rebuild(&needed));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::gateway::{App, Shared};
 use crate::media::{JSON, NDJSON};
-use crate::memory::Reservation;
+use crate::memory::{Memory, Reservation};
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::pieces::{self, Pieces};
@@ -103,22 +103,43 @@ pub(crate) async fn of_all(
     params.done("at")?;
     let travel = app.hub()?.time_travel();
     let at = at.unwrap_or_else(|| travel.now());
-    let room = app.memory.reserve(KEYS_BYTES).await?;
+    let turn = app.memory.key_round().await?;
+    let mut room = app.memory.reserve(KEYS_BYTES).await?;
     let mut keys = travel.all_at(&names.topic()?, at).await?;
     // What is refused must be known before the answer begins.
     keys.begin().await?;
-    pieces::answer(AllStates { keys, _room: room }, NDJSON, (&app, caller)).await
+    room.resize(keys.bytes());
+    drop(turn);
+    let states = AllStates { keys, memory: app.memory.clone(), room };
+    pieces::answer(states, NDJSON, (&app, caller)).await
 }
 
 /// The states of all keys, which together may be too large to buffer.
 struct AllStates {
     keys: AllKeys,
-    /// What the places of keys take.
-    _room: Reservation,
+    memory: Memory,
+    /// What the places of keys take: much while they are looked for, and little while the client reads.
+    room: Reservation,
+}
+
+impl AllStates {
+    /// Looks for the next keys. Few do so at a time, so the room for it is taken in the end even if others hold it: what they
+    /// hold may wait for this.
+    async fn next_round(&mut self) -> Result<(), ApiError> {
+        let _turn = self.memory.next_key_round().await;
+        let room = self.memory.reserve(KEYS_BYTES).await;
+        let _room = room.unwrap_or_else(|_| self.memory.charge(KEYS_BYTES));
+        self.keys.next_round().await?;
+        self.room.resize(self.keys.bytes());
+        Ok(())
+    }
 }
 
 impl Pieces for AllStates {
     async fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, ApiError> {
+        while self.keys.is_round_over() {
+            self.next_round().await?;
+        }
         let Some(events) = self.keys.next_page().await? else { return Ok(false) };
         events.iter().for_each(|event| write_line(out, event));
         Ok(true)

@@ -142,7 +142,7 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
             let revision = rest.number()?;
             let name = TopicName::parse(rest.string()?).ok()?;
             let config = serde_json::from_slice(rest.text()?).ok()?;
-            let mut growths = Vec::new();
+            let mut growths: Vec<Arc<[Offset]>> = Vec::new();
             // Topics that never grew, and those that were written before growth was noted, end here.
             while !rest.0.is_empty() {
                 let partitions = rest.number()?;
@@ -316,7 +316,7 @@ mod tests {
             number: TopicNumber(4),
             revision: 5,
             config: TopicConfig::default(),
-            growths: vec![vec![Offset(3)], vec![Offset(4), Offset(0)]],
+            growths: vec![[Offset(3)].into(), [Offset(4), Offset(0)].into()],
         };
         let config = CollectionConfig {
             owner: Owner::projection("p"),

@@ -12,6 +12,7 @@ use prombus_core::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// The sizes of pages, in events and bytes, in which a partition is read.
@@ -37,7 +38,7 @@ pub struct Dump {
 struct TopicDump {
     revision: u64,
     config: TopicConfig,
-    growths: Vec<Vec<Offset>>,
+    growths: Vec<Arc<[Offset]>>,
     partitions: Vec<PartitionDump>,
     latest: Vec<(&'static str, Option<At>)>,
     histories: Vec<(&'static str, Vec<At>)>,

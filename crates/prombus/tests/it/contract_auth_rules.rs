@@ -291,6 +291,27 @@ fn a_deny_of_either_name_forbids_the_replay_of_dead_letters() {
     }
 }
 
+#[test]
+fn why_dead_letters_are_refused_is_told_to_those_who_may_read_the_topic() {
+    let hub = Guarded::jwt();
+    let root = Signer::secret(SECRET).token(&all());
+    dead_letter(&hub, &root, "t");
+    let schema = json!({"schema": {"const": "something else"}});
+    hub.caller(&root).post("/v1/schemas/t", &schema).is(201);
+    let why = |scopes_of: &[&str], dry_run: bool| {
+        let token = Signer::secret(SECRET).token(&scopes(scopes_of));
+        let replay = json!({"to": "topic", "dry_run": dry_run});
+        let answer = hub.caller(&token).post("/v1/dlq/t/replay", &replay).is(200);
+        assert_eq!((&answer["matched"], &answer["replayed"]), (&json!(1), &json!(0)), "{answer}");
+        answer["skipped"][0]["why"].as_str().unwrap().to_owned()
+    };
+    for dry_run in [true, false] {
+        assert!(why(&["admin:t", "read:t"], dry_run).contains("something else"));
+        let hidden = why(&["admin:t"], dry_run);
+        assert!(hidden.contains("`read` on t") && !hidden.contains("something else"), "{hidden}");
+    }
+}
+
 /// Makes one event fail for good.
 #[track_caller]
 fn dead_letter(hub: &Guarded, root: &str, topic: &str) {

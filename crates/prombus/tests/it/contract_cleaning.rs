@@ -109,6 +109,8 @@ fn topics_are_cleaned_by_themselves() {
     assert_eq!(metric(r#"topic_first_offset{topic="keyed",partition="0"}"#), Some(0.0));
     assert!(metric(r#"topic_horizon_ts{topic="keyed",partition="0"}"#).is_some_and(|ts| ts > 0.0));
     assert_eq!(metric(r#"topic_first_offset{topic="kept",partition="0"}"#), None, "nothing goes there");
+    site.api.post("/v1/topics/kept/trim", r#"{"partition":0,"before":3}"#).is(200);
+    assert_eq!(metric(r#"topic_first_offset{topic="kept",partition="0"}"#), Some(3.0), "this went by hand");
     site.ends_well();
 }
 

@@ -3,6 +3,7 @@
 use crate::auth_support::{Guarded, until};
 use crate::contract_limits::{fill, limited, peak_memory};
 use crate::contract_support::Call;
+use crate::groups_support::metric;
 use serde_json::json;
 use std::cell::Cell;
 use std::io::{Read, Write};
@@ -379,6 +380,42 @@ fn expressions_of_many_groups_do_not_add_up() {
     hub.api.call(&Call::new("POST", "/publish/t").body(br#"{"a":0}"#)).is(201);
     let pulled = hub.api.post("/v1/topics/t/groups/g0/pull", r#"{"max":10}"#).is(200);
     assert_eq!(pulled["deliveries"].as_array().unwrap().len(), 1, "{pulled}");
+}
+
+#[test]
+fn states_that_nobody_reads_hold_little() {
+    const CLIENTS: usize = 4;
+    /// For each a few pieces of a megabyte. The room in which the keys were found is five times as much.
+    const MOST: usize = CLIENTS * (12 << 20);
+    // Nobody is disconnected meanwhile for not reading.
+    let hub = limited("send_timeout_ms = 600000");
+    fill(&hub, 40);
+    let get = b"GET /v1/topics/t/state HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    let silent = clients(&hub, CLIENTS, |line| {
+        line.write_all(get).unwrap();
+        read_to(line, b"HTTP/1.1");
+    });
+    until("the room is given back", || buffered(&hub) < MOST as f64);
+    assert_eq!(silent.len(), CLIENTS);
+}
+
+#[test]
+fn violations_that_are_let_pass_do_not_add_up() {
+    const EVENTS: usize = 12_000;
+    /// Each event is refused in a hundred ways, and all of them together would take several times as much.
+    const MOST: usize = 160 << 20;
+    let hub = limited("");
+    let none_of = |n: usize| json!({"enum": [format!("{n}{}", "x".repeat(300))]});
+    let schema = json!({"items": {"allOf": (0..50).map(none_of).collect::<Vec<_>>()}});
+    hub.api.post("/v1/schemas/t", &json!({"schema": schema}).to_string()).is(201);
+    hub.api.put("/v1/topics/t", r#"{"schema":"warn"}"#).is(200);
+    let events = vec![json!({"payload": [1, 1]}); EVENTS];
+    let before = peak_memory(&hub);
+    hub.api.post("/v1/topics/t/events", &json!(events).to_string()).is(201);
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{EVENTS} violations took {grown} bytes");
+    let counted = metric(&hub.api, "schema_violations_total", &[("topic", "t")]);
+    assert_eq!(counted, Some(EVENTS as f64));
 }
 
 #[test]

@@ -340,6 +340,23 @@ fn projections_are_for_admins() {
 }
 
 #[test]
+fn what_an_earlier_definition_wrote_is_removed_by_its_admins_only() {
+    let (hub, master) = hub();
+    let master = hub.caller(&master);
+    master.put(&projection_path("p"), &changelog("t", "later")).is(200);
+    let (path, rebuild) = (projection_path("p"), format!("{}/rebuild", projection_path("p")));
+    let scopes = ["admin:t", "read:t", "admin:later", "publish:later"];
+    let others = token(&scopes);
+    hub.caller(&others).delete(&path).fails(403, "forbidden");
+    hub.caller(&others).post(&rebuild, &json!({})).fails(403, "forbidden");
+    assert_eq!(master.get(&snap("by_log", "k")).is(200)["n"], 1);
+    let all = token(&[&scopes[..], &["admin:by_log"]].concat());
+    hub.caller(&all).post(&rebuild, &json!({})).is(202);
+    assert_eq!(hub.caller(&all).delete(&path).status, 204);
+    master.get(&snap("by_log", "k")).fails(404, "not_found");
+}
+
+#[test]
 fn what_moves_data_needs_to_read_it_here_and_to_write_it_there() {
     let (hub, master) = hub();
     let needed = ["admin:t", "read:t", "admin:new", "publish:new", "publish:new.changed"];
@@ -368,6 +385,22 @@ fn what_moves_data_needs_to_read_it_here_and_to_write_it_there() {
     }
     put(&needed).is(200);
     hub.caller(&token(&["admin:open"])).put("/v1/collections/open", &json!({})).is(200);
+}
+
+#[test]
+fn why_an_index_cannot_be_made_is_told_to_those_who_may_read_the_collection() {
+    let (hub, master) = hub();
+    let long = write("open", "secret", "set", json!({"a": "x".repeat(5_000)}));
+    hub.caller(&master).post("/v1/commit", &json!({"writes": [long]})).is(200);
+    let put = |scopes_of: &[&str]| {
+        let token = token(scopes_of);
+        hub.caller(&token).put("/v1/collections/open", &json!({"indexes": [["a"]]})).is(200)["indexes"][0]
+            .clone()
+    };
+    until("it has failed", || put(&["admin:open", "read:open"])["keys"] == json!(["secret"]));
+    let hidden = put(&["admin:open"]);
+    assert_eq!((&hidden["state"], &hidden["keys"]), (&json!("failed"), &json!([])));
+    assert_eq!(hidden["reason"], "shown to those who have `read` on open");
 }
 
 #[test]

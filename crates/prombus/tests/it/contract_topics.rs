@@ -171,6 +171,20 @@ fn settings_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn partitions_grow_so_often_and_no_more() {
+    let site = Site::start();
+    site.api.make("t", 1);
+    let grow = |partitions: u32| site.api.put("/v1/topics/t", &json!({"partitions": partitions}).to_string());
+    for partitions in 2..=65 {
+        grow(partitions).is(200);
+    }
+    let error = grow(66).fails(400, "bad_request");
+    assert!(error["message"].as_str().unwrap().contains("64 times"), "{error}");
+    site.api.put("/v1/topics/t", r#"{"retention_ms":5}"#).is(200);
+    assert_eq!(config(&site, "t")["partitions"], 65);
+}
+
+#[test]
 fn partitions_only_grow() {
     let site = Site::start();
     site.api.make("t", 4);

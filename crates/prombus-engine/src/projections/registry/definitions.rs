@@ -28,6 +28,26 @@ pub struct CodeSetup {
     pub project: Arc<dyn Project>,
 }
 
+/// What a projection is and owns, for whoever decides if it may be changed.
+#[derive(Debug, Clone)]
+pub struct Holdings {
+    /// What it is.
+    pub definition: Definition,
+    /// The collections that it writes.
+    pub collections: Vec<Arc<str>>,
+    /// Collections that only its earlier definitions wrote. They go when it is deleted or rebuilt.
+    pub left_behind: Vec<Arc<str>>,
+}
+
+impl Holdings {
+    fn new(setup: &Setup, owned: &[Arc<str>]) -> Self {
+        let collections: Vec<Arc<str>> = setup.collections.iter().map(|(name, _)| name.clone()).collect();
+        let is_left = |name: &&Arc<str>| !collection::is_internal(name) && !collections.contains(name);
+        let left_behind = owned.iter().filter(is_left).cloned().collect();
+        Self { definition: setup.record.definition.clone(), collections, left_behind }
+    }
+}
+
 impl Projections {
     /// Makes a projection, or changes it. Says whether it was made.
     pub async fn put(
@@ -35,28 +55,61 @@ impl Projections {
         name: &str,
         definition: Definition,
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
+        self.put_if(name, definition, |_| Ok(())).await
+    }
+
+    /// The same, if `may_change` takes what the projection is before, if it is there. It is asked twice: before what takes
+    /// long, and where nothing changes meanwhile.
+    pub async fn put_if<E: From<ProjectionError> + Send + 'static>(
+        self: &Arc<Self>,
+        name: &str,
+        definition: Definition,
+        may_change: impl Fn(Option<&Holdings>) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<(ProjectionStatus, bool), E> {
+        may_change(self.holdings(name).await?.as_ref())?;
+        let plan = self.compile(name, &definition).await?;
+        let (this, name) = (self.clone(), name.to_owned());
+        to_its_end(async move {
+            let _changing = this.turn().await?;
+            may_change(this.holdings(&name).await?.as_ref())?;
+            Ok(this.put_compiled(&name, definition, plan).await?)
+        })
+        .await
+    }
+
+    /// What a projection is and owns, if it is there.
+    pub(super) async fn holdings(&self, name: &str) -> Result<Option<Holdings>, ProjectionError> {
+        let setup = self.running.lock().get(name).map(|handle| {
+            let mut setup = handle.setup.clone();
+            setup.record = handle.record.borrow().clone();
+            setup
+        });
+        let Some(setup) = setup else { return Ok(None) };
+        Ok(Some(Holdings::new(&setup, &stored::owned_by(&*self.hub.documents, name).await?)))
+    }
+
+    async fn compile(&self, name: &str, definition: &Definition) -> Result<Plan, ProjectionError> {
         check_name(name)?;
         // One that an earlier build has stored may be larger.
-        if self.record(name).is_none_or(|before| before.definition != definition) {
+        if self.record(name).is_none_or(|before| before.definition != *definition) {
             definition.check_size()?;
         }
-        let plan = Plan::compile_in_turn(name, &definition).await?;
+        let plan = Plan::compile_in_turn(name, definition).await?;
         if definition.normalize
             && let Some(topic) = self.hub.log.topic(&definition.topic).await?
         {
             self.hub.raisers.of(&topic).await?;
         }
-        let (this, name) = (self.clone(), name.to_owned());
-        to_its_end(async move { this.put_compiled(&name, definition, plan).await }).await
+        Ok(plan)
     }
 
+    /// Whoever calls this has the turn.
     async fn put_compiled(
         &self,
         name: &str,
         definition: Definition,
         plan: Plan,
     ) -> Result<(ProjectionStatus, bool), ProjectionError> {
-        let _changing = self.turn().await?;
         let before = self.record(name);
         let is_halted = self.running.lock().get(name).is_some_and(|handle| handle.setup.halted().is_some());
         let snapshots = self.snapshot_flows().await?;
@@ -226,14 +279,30 @@ impl Projections {
 
     /// Ends a projection and removes its collections.
     pub async fn delete(self: &Arc<Self>, name: &str) -> Result<(), ProjectionError> {
-        let (this, name) = (self.clone(), name.to_owned());
-        to_its_end(async move { this.delete_now(&name).await }).await
+        self.delete_if(name, |_| Ok(())).await
     }
 
-    async fn delete_now(&self, name: &str) -> Result<(), ProjectionError> {
+    /// The same, if `may_delete` takes all that goes with it. It is asked where nothing changes meanwhile.
+    pub async fn delete_if<E: From<ProjectionError> + Send + 'static>(
+        self: &Arc<Self>,
+        name: &str,
+        may_delete: impl Fn(&Holdings) -> Result<(), E> + Send + Sync + 'static,
+    ) -> Result<(), E> {
+        let (this, name) = (self.clone(), name.to_owned());
+        to_its_end(async move { this.delete_now(&name, &may_delete).await }).await
+    }
+
+    async fn delete_now<E: From<ProjectionError>>(
+        &self,
+        name: &str,
+        may_delete: &(impl Fn(&Holdings) -> Result<(), E> + Sync),
+    ) -> Result<(), E> {
         let _changing = self.turn().await?;
-        let ended = self.end(name).await.ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
-        let forgotten = self.forget(name, &ended.setup.record.definition.topic).await;
+        let not_found = || ProjectionError::NotFound(name.to_owned());
+        // Before it is ended: nobody stops it who may not delete it.
+        may_delete(&self.holdings(name).await?.ok_or_else(not_found)?)?;
+        let ended = self.end(name).await.ok_or_else(not_found)?;
+        let forgotten = self.forget(name, &ended.setup, may_delete).await;
         if forgotten.is_err() {
             self.run(name, ended.setup, ended.is_stored);
         }
@@ -257,24 +326,34 @@ impl Projections {
     }
 
     /// Removes all that is stored of a projection that does not run.
-    async fn forget(&self, name: &str, topic: &TopicName) -> Result<(), ProjectionError> {
+    async fn forget<E: From<ProjectionError>>(
+        &self,
+        name: &str,
+        setup: &Setup,
+        may_delete: &(impl Fn(&Holdings) -> Result<(), E> + Sync),
+    ) -> Result<(), E> {
+        let read = |error: ReadError| ProjectionError::from(error);
         let mut tries = Tries::default();
         loop {
             // Those that an earlier definition wrote, too.
-            let owned = stored::owned_by(&*self.hub.documents, name).await?.into_iter();
+            let owned = stored::owned_by(&*self.hub.documents, name).await.map_err(read)?;
+            // Another hub may have defined it anew since.
+            may_delete(&Holdings::new(setup, &owned))?;
             let mut cursors = Vec::new();
-            for topic in stored::topics_of(&*self.hub.log, topic).await? {
-                cursors.extend(self.without_cursors(&topic, name, false).await?);
-                cursors.extend(self.without_cursors(&topic, name, true).await?);
+            for topic in
+                stored::topics_of(&*self.hub.log, &setup.record.definition.topic).await.map_err(read)?
+            {
+                cursors.extend(self.without_cursors(&topic, name, false).await.map_err(read)?);
+                cursors.extend(self.without_cursors(&topic, name, true).await.map_err(read)?);
             }
             let commit = Commit {
-                config: owned.map(|name| ConfigChange::DropCollection { name }).collect(),
+                config: owned.into_iter().map(|name| ConfigChange::DropCollection { name }).collect(),
                 documents: vec![stored::write(name, None)],
                 cursors,
                 ..Commit::by_hub()
             };
             match self.hub.bus.commit(Arc::new(commit)).await {
-                Err(error) => tries.again(error).await?,
+                Err(error) => tries.again(error).await.map_err(ProjectionError::from)?,
                 Ok(_) => return Ok(()),
             }
         }
@@ -282,10 +361,11 @@ impl Projections {
 }
 
 /// Does what must not end half way, even where nobody waits for it any more.
-async fn to_its_end<T: Send + 'static>(
-    work: impl Future<Output = Result<T, ProjectionError>> + Send + 'static,
-) -> Result<T, ProjectionError> {
-    let given_up = |error: JoinError| Err(ReadError::Unavailable(error.to_string()).into());
+async fn to_its_end<T: Send + 'static, E: From<ProjectionError> + Send + 'static>(
+    work: impl Future<Output = Result<T, E>> + Send + 'static,
+) -> Result<T, E> {
+    let given_up =
+        |error: JoinError| Err(ProjectionError::from(ReadError::Unavailable(error.to_string())).into());
     tokio::spawn(work).await.unwrap_or_else(given_up)
 }
 

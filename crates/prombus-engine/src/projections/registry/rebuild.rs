@@ -2,15 +2,34 @@
 
 use super::super::actor::Command;
 use super::super::{ProjectionError, ProjectionStatus};
-use super::Projections;
+use super::{Holdings, Projections};
 use prombus_core::{EventLogExt, Offset, Partition};
 use tokio::sync::oneshot;
 
 impl Projections {
     /// Starts to make the collections of a projection anew.
     pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionStatus, ProjectionError> {
+        self.rebuild_if(name, partial, |_| Ok(())).await
+    }
+
+    /// The same, if `may_rebuild` takes what the projection is. It is asked twice: before what takes long, and where nothing
+    /// changes meanwhile.
+    pub async fn rebuild_if<E: From<ProjectionError>>(
+        &self,
+        name: &str,
+        partial: bool,
+        may_rebuild: impl Fn(&Holdings) -> Result<(), E> + Send + Sync,
+    ) -> Result<ProjectionStatus, E> {
+        let not_found = || ProjectionError::NotFound(name.to_owned());
+        may_rebuild(&self.holdings(name).await?.ok_or_else(not_found)?)?;
         self.until_started(name).await?;
         let _changing = self.turn().await?;
+        may_rebuild(&self.holdings(name).await?.ok_or_else(not_found)?)?;
+        Ok(self.rebuild_now(name, partial).await?)
+    }
+
+    /// Whoever calls this has the turn.
+    async fn rebuild_now(&self, name: &str, partial: bool) -> Result<ProjectionStatus, ProjectionError> {
         let record = self.record(name).ok_or_else(|| ProjectionError::NotFound(name.to_owned()))?;
         if record.rebuilding {
             return Err(ProjectionError::Rebuilding(name.to_owned()));

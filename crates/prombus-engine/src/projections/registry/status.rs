@@ -27,6 +27,8 @@ impl Projections {
             let Some((topic, errors, positions)) = known else { continue };
             let lag = lag_of(&self.partitions(&topic, &name, false, &positions).await?);
             all.push(ProjectionFigures { name, topic, errors, lag });
+            // There may be many, and none of this may ever wait.
+            tokio::task::yield_now().await;
         }
         Ok(all)
     }

@@ -1,7 +1,7 @@
 //! From what users write to what can be applied: paths are read, expressions compiled, and what could not work is refused.
 
 use super::UpcastError;
-use super::ops::{Op, Upcaster};
+use super::ops::{MAX_PATHS, Op, Upcaster};
 use super::path::{Path, Step};
 use crate::filter::{self, FilterError, Formula, Subject};
 use bytes::Bytes;
@@ -11,8 +11,6 @@ use std::sync::Arc;
 
 /// The most operations of an upcaster.
 const MAX_OPS: usize = 200;
-/// The most paths of all its operations.
-const MAX_PATHS: usize = 1_000;
 /// The most that its expressions may take together as they are written, in bytes.
 const MAX_SOURCE_BYTES: usize = 64 << 10;
 /// The most that their regular expressions may take together when they are compiled, in bytes.

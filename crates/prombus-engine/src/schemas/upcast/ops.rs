@@ -3,7 +3,11 @@
 use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::HashSet;
 use std::fmt;
+
+/// The most paths of all operations of an upcaster.
+pub(super) const MAX_PATHS: usize = 1_000;
 
 /// Raises payloads of one version to the next, by operations that happen one after another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -65,8 +69,13 @@ impl<'de> Deserialize<'de> for Assignments {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Assignments, A::Error> {
                 let mut all: Vec<(String, String)> = Vec::new();
+                let mut known = HashSet::new();
                 while let Some((path, source)) = map.next_entry::<String, String>()? {
-                    if all.iter().any(|(known, _)| *known == path) {
+                    // Refused here, so that no more are held than can be of use.
+                    if all.len() == MAX_PATHS {
+                        return Err(Error::custom(format!("an upcaster has at most {MAX_PATHS} paths")));
+                    }
+                    if !known.insert(path.clone()) {
                         return Err(Error::custom(format!("{path:?} is set twice")));
                     }
                     all.push((path, source));

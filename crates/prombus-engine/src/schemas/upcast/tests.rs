@@ -227,6 +227,14 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn many_assignments_are_refused_before_they_are_compared() {
+    let values: Vec<String> = (0..300_000).map(|n| format!("\"f{n}\":\"1\"")).collect();
+    let text = format!("{{\"ops\":[{{\"set\":{{{}}}}}]}}", values.join(","));
+    let error = serde_json::from_str::<Upcaster>(&text).unwrap_err().to_string();
+    assert!(error.contains("at most 1000 paths"), "{error}");
+}
+
+#[test]
 fn what_is_made_is_bounded() {
     let many = format!("[{}]", vec!["{}"; 10_000].join(","));
     let long = "x".repeat(1_000);

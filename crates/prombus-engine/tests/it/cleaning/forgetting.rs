@@ -157,6 +157,7 @@ pub async fn dead_letters_are_forgotten_too(s: Stage) {
         limit: None,
         dry_run: false,
         force: false,
+        hides_events: false,
     };
     assert_eq!(s.hub.replay(&topic, replay).await.unwrap().replayed, 1);
     is_unknown(&s, &topic, "k", &[]).await;

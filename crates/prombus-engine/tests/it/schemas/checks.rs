@@ -147,9 +147,16 @@ pub async fn letters_that_go_back_are_checked(s: Stage) {
     s.hub.projections().delete("p").await.expect("it can be deleted");
     s.registered(&t, &typed("integer")).await;
     let replay = Replay { to: ReplayTo::Topic, ..Replay::default() };
+    let foretold = s.hub.replay(&t, Replay { dry_run: true, ..replay.clone() }).await.expect("an answer");
+    assert_eq!(s.hub.schemas().violations(), [], "nothing was published");
     let answer = s.hub.replay(&t, replay.clone()).await.expect("an answer");
     assert_eq!((answer.matched, answer.replayed, answer.skipped.len()), (2, 1, 1), "{answer:?}");
     assert!(answer.skipped[0].1.contains("violates version 1"), "{answer:?}");
+    assert_eq!(foretold, answer);
+    let hidden = Replay { force: true, dry_run: true, hides_events: true, ..replay.clone() };
+    let hidden = s.hub.replay(&t, hidden).await.expect("an answer");
+    let why = "the topic refuses it; the reason is shown to those who have `read` on t";
+    assert_eq!((hidden.replayed, hidden.skipped[0].1.as_str()), (1, why), "{hidden:?}");
     let stamps = s.stamps(&t).await;
     assert_eq!((stamps.len(), &stamps[2]), (3, &(json!({"n": 1}), Some(1))));
     let again = s.hub.replay(&t, replay).await.expect("an answer");
