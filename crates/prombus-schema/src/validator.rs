@@ -211,7 +211,7 @@ impl Validator {
     /// The same for a document as it was sent, with numbers as they are written.
     pub fn is_valid_in(&self, document: &[u8]) -> bool {
         match json::with_long_numbers(document, DEPTH_LIMIT) {
-            Some(exact) => self.on_stack(|| self.takes_exactly(&exact)) == Ok(true),
+            Some(exact) => matches!(self.on_stack(|| self.takes_exactly(&exact)), Ok(Ok(true))),
             None => serde_json::from_slice(document).is_ok_and(|value| self.is_valid(&value)),
         }
     }

@@ -53,7 +53,7 @@ fn shown(state: &CollectionState) -> CollectionAnswer {
 /// The same as a caller may see it: why an index cannot be made tells keys and values.
 fn shown_to(caller: &Caller, state: &CollectionState) -> CollectionAnswer {
     let mut answer = shown(state);
-    if !caller.may(Ask { action: Action::Read, topic: &state.name, group: None }) {
+    if !caller.may(AccessRequest { action: Action::Read, topic: &state.name, group: None }) {
         for index in &mut answer.indexes {
             if let wire::IndexState::Failed { keys, reason } = &mut index.state {
                 keys.clear();
