@@ -15,6 +15,7 @@ pub use error::HubError;
 pub use hub::{ANY_PORT, Hub};
 pub use log::Log;
 pub use merge_patch::merge_patch;
+pub use usage::Usage;
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the system knows of a hub's process: how much memory it has, and how long it has computed.
+//! What the system knows of a process: how much memory it has, and how long it has computed.
 
 use crate::Hub;
 use std::io;
@@ -9,7 +9,18 @@ const TIMES: [usize; 2] = [11, 12];
 /// What makes the system forget how much memory a process had at most.
 const FORGET_PEAK: &str = "5";
 
-impl Hub {
+/// A process of which the system is asked.
+pub struct Usage {
+    /// Where its files are.
+    dir: String,
+}
+
+impl Usage {
+    /// Of the process that asks.
+    pub fn of_this_process() -> Self {
+        Self { dir: "/proc/self".to_owned() }
+    }
+
     /// How much memory it has, in bytes.
     pub fn memory(&self) -> io::Result<u64> {
         bytes_in(&self.read("status")?, "VmRSS:").ok_or(io::ErrorKind::InvalidData.into())
@@ -36,7 +47,14 @@ impl Hub {
     }
 
     fn file(&self, name: &str) -> String {
-        format!("/proc/{}/{name}", self.pid().as_raw_nonzero())
+        format!("{}/{name}", self.dir)
+    }
+}
+
+impl Hub {
+    /// Of the hub's process.
+    pub fn usage(&self) -> Usage {
+        Usage { dir: format!("/proc/{}", self.pid().as_raw_nonzero()) }
     }
 }
 
@@ -57,9 +75,9 @@ mod tests {
 
     #[test]
     fn this_process_has_memory_and_time() {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        assert!(bytes_in(&status, "VmHWM:") >= bytes_in(&status, "VmRSS:").filter(|bytes| *bytes > 100_000));
-        assert!(ticks_in(&std::fs::read_to_string("/proc/self/stat").unwrap()).is_some());
+        let usage = Usage::of_this_process();
+        assert!(usage.peak_memory().unwrap() >= 100_000 && usage.memory().unwrap() >= 100_000);
+        assert!(usage.cpu_time().is_ok());
         assert_eq!(ticks_in("7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 21 4 0 0"), Some(25));
     }
 }

@@ -214,7 +214,7 @@ fn those_who_do_not_read_cost_the_others_nothing() {
         publish(&api, &topic_name(topic), LARGE..LARGE + SMALL, 10);
     }
     readers.until(&api, |_| true);
-    let taken = hub.memory().unwrap();
+    let taken = hub.usage().memory().unwrap();
     assert!(taken < MEMORY, "the hub takes {} MiB", taken >> 20);
 
     drop(stalled);

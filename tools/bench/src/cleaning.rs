@@ -6,6 +6,7 @@ mod whole_parts;
 
 use super::context::{self, Context};
 use super::load::{self, Ids, Maker, Shape, Topic};
+use super::stats::Unit;
 use super::table::{Group, Ledger, Row, Target};
 use prombus_core::{TopicName, TopicPatch};
 use prombus_engine::{Hub, HubOptions, Store};
@@ -16,15 +17,13 @@ use std::time::Instant;
 /// How many updates there are.
 const EVENTS: u64 = 10_000_000;
 /// Of so many keys.
-const KEYS: u64 = 100_000;
+const KEYS: [(u64, &str); 2] = [(100_000, "100,000"), (5_000_000, "5 million")];
 /// One update in so many comes after the first pass.
 const CHANGED: u64 = 100;
 /// Events in a commit while the store is filled.
 const FILL_BATCH: u64 = 1_000;
 /// A second pass is so many times as fast.
 const SECOND: f64 = 20.0;
-
-const FIRST: &str = "engine, compaction of 10 M updates of 100,000 keys";
 
 /// The group.
 pub struct Cleaning;
@@ -39,35 +38,55 @@ impl Group for Cleaning {
     }
 
     fn round(&mut self, context: &Context, ledger: &mut Ledger) -> Result<(), String> {
-        let (events, keys) = (context.scaled(EVENTS), context.scaled(KEYS));
-        let dir = context.fresh_dir("cleaning")?;
-        let runtime = load::runtime()?;
-        let (first, second) = runtime.block_on(async {
-            let store = load::open_store(&dir, context.part_bytes())?;
-            let topic = Topic::create(&store, "bench").await?;
-            fill(&store, &topic, (events, keys)).await?;
-            context::settle();
-            let hub = Hub::assemble(Store::new(store.clone()), HubOptions::default());
-            let compacted = TopicPatch { compaction: Some(true), ..TopicPatch::default() };
-            hub.put_topic(&topic.name, compacted).await.map_err(|error| error.to_string())?;
-            let (first, gone) = pass(&hub, &topic.name).await?;
-            fill(&store, &topic, (events / CHANGED, keys)).await?;
-            let (second, also_gone) = pass(&hub, &topic.name).await?;
-            let left = events + events / CHANGED - gone - also_gone;
-            hub.close().await;
-            if left > keys {
-                Err(format!("{left} events of {keys} keys are left"))
-            } else {
-                Ok((first, second))
-            }
-        })?;
-        ledger.record(Row::events(FIRST).target(Target::AtLeast(1e6)), events as f64 / first);
-        // By the size of the topic, so that both say how long it takes to have it compacted.
-        let row = Row::events("engine, compaction of the same after 1 % more");
-        ledger.record(row.versus(FIRST).target(Target::Ratio(SECOND)), events as f64 / second);
+        let events = context.scaled(EVENTS) as f64;
+        for (keys, name) in KEYS {
+            let passes = compact(context, context.scaled(keys))?;
+            let name = format!("engine, compaction of 10 M updates of {name} keys");
+            let target = (keys == KEYS[0].0).then_some(Target::AtLeast(1e6));
+            ledger.record(Row::events(name.clone()).target(target), events / passes.first);
+            ledger.record(Row::of(format!("{name}, memory"), Unit::Mebibytes), passes.grown);
+            // By the size of the topic, so that both say how long it takes to have it compacted.
+            let row = Row::events(format!("{name}, again after 1 % more")).versus(name);
+            let target = (keys == KEYS[0].0).then_some(Target::Ratio(SECOND));
+            ledger.record(row.target(target), events / passes.second);
+        }
         beside::record(context, ledger)?;
         whole_parts::record(context, ledger)
     }
+}
+
+/// Two passes over a topic.
+struct Passes {
+    /// How many seconds the first one takes.
+    first: f64,
+    /// How much memory it takes, in MiB.
+    grown: f64,
+    /// How many seconds the one after a few updates more takes.
+    second: f64,
+}
+
+/// Compacts a topic of its own with updates of so many keys.
+fn compact(context: &Context, keys: u64) -> Result<Passes, String> {
+    let events = context.scaled(EVENTS);
+    let dir = context.fresh_dir("cleaning")?;
+    load::runtime()?.block_on(async {
+        let store = load::open_store(&dir, context.part_bytes())?;
+        let topic = Topic::create(&store, "bench").await?;
+        fill(&store, &topic, (events, keys)).await?;
+        context::settle();
+        let hub = Hub::assemble(Store::new(store.clone()), HubOptions::default());
+        let compacted = TopicPatch { compaction: Some(true), ..TopicPatch::default() };
+        hub.put_topic(&topic.name, compacted).await.map_err(|error| error.to_string())?;
+        let ((first, gone), grown) = context::growth_of(pass(&hub, &topic.name)).await?;
+        fill(&store, &topic, (events / CHANGED, keys)).await?;
+        let (second, also_gone) = pass(&hub, &topic.name).await?;
+        let left = events + events / CHANGED - gone - also_gone;
+        hub.close().await;
+        if left > keys {
+            return Err(format!("{left} events of {keys} keys are left"));
+        }
+        Ok(Passes { first, grown, second })
+    })
 }
 
 /// Publishes so many updates of so many keys.

@@ -1,8 +1,9 @@
 //! What all groups of benchmarks share: where data goes, how much is measured, and which binary is used.
 
 use super::Args;
-use std::fs;
+use prombus_fixtures::Usage;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// How much smaller a quick run is.
 const QUICK: u64 = 10;
@@ -58,6 +59,17 @@ impl Context {
     }
 }
 
+/// How much more memory this process has at most while something is done than before, in MiB.
+pub async fn growth_of<T>(work: impl Future<Output = Result<T, String>>) -> Result<(T, f64), String> {
+    let usage = Usage::of_this_process();
+    let failed = |error: io::Error| format!("the memory of this process: {error}");
+    usage.forget_peak().map_err(failed)?;
+    let before = usage.memory().map_err(failed)?;
+    let done = work.await?;
+    let grown = usage.peak_memory().map_err(failed)?.saturating_sub(before);
+    Ok((done, grown as f64 / f64::from(1 << 20)))
+}
+
 /// Waits until the disk has nothing left to write.
 pub fn settle() {
     rustix::fs::sync();
@@ -65,9 +77,7 @@ pub fn settle() {
 
 fn remove(dir: &Path) -> Result<(), String> {
     match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("{}: {error}", dir.display()))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!("{}: {error}", dir.display())),
         _ => Ok(()),
     }
 }

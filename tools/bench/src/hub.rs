@@ -53,17 +53,17 @@ impl Hub {
 
     /// How much memory it has, in MiB.
     pub fn mebibytes(&self) -> Result<f64, String> {
-        mebibytes(self.process.memory())
+        mebibytes(self.process.usage().memory())
     }
 
     /// How much memory it had at most, in MiB.
     pub fn peak_mebibytes(&self) -> Result<f64, String> {
-        mebibytes(self.process.peak_memory())
+        mebibytes(self.process.usage().peak_memory())
     }
 
     /// How long it has computed so far, in seconds.
     pub fn cpu_seconds(&self) -> Result<f64, String> {
-        let time = self.process.cpu_time();
+        let time = self.process.usage().cpu_time();
         time.map(|time| time.as_secs_f64()).map_err(|error| format!("the time of the hub: {error}"))
     }
 

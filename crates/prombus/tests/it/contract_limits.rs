@@ -493,7 +493,7 @@ fn with_auth_any_host_is_served() {
 
 /// What a process has taken at most, in bytes.
 pub fn peak_memory(hub: &Guarded) -> usize {
-    usize::try_from(hub.peak_memory().unwrap()).unwrap()
+    usize::try_from(hub.usage().peak_memory().unwrap()).unwrap()
 }
 
 /// A topic and a collection of events and documents of a megabyte each.

@@ -64,7 +64,7 @@ fn what_all_clients_together_hold_is_bounded() {
         let grown = peak_memory(&hub).saturating_sub(before.get());
         assert!(grown < MOST, "{} {what} took {grown} bytes", bad.len());
         // The next kind is measured from what is taken now.
-        hub.forget_peak().unwrap();
+        hub.usage().forget_peak().unwrap();
         before.set(peak_memory(&hub));
     };
     let get = b"GET /v1/collections/c/snap/large HTTP/1.1\r\nhost: localhost\r\n\r\n";
@@ -136,7 +136,7 @@ fn what_subscribers_do_not_read_stays_with_their_groups() {
         let put = Call::new("PUT", &target).header("content-type", "application/json");
         hub.api.call(&put.body(options)).is(201);
     }
-    hub.forget_peak().unwrap();
+    hub.usage().forget_peak().unwrap();
     let (before, next) = (peak_memory(&hub), AtomicUsize::new(0));
     let silent = clients(&hub, CLIENTS, |line| {
         let group = next.fetch_add(1, Ordering::Relaxed) % GROUPS;
@@ -294,7 +294,7 @@ fn queries_that_sort_much_do_not_add_up() {
     const CLIENTS: usize = 30;
     let hub = limited("");
     fill(&hub, DOCUMENTS);
-    hub.forget_peak().unwrap();
+    hub.usage().forget_peak().unwrap();
     let before = peak_memory(&hub);
     // What is sorted by is a megabyte of each document, and no index has it.
     let list = b"GET /v1/collections/c/list?sort=text&limit=1000 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";

@@ -393,7 +393,7 @@ fn stored_expressions_that_cost_too_much_fail_their_events_and_nothing_else() {
         let metrics = site.api.get("/metrics");
         let metrics = metrics.text();
         assert!(metrics.contains("group_filter_errors_total{topic=\"t\",group=\"g0\"}"), "{metrics}");
-        let taken = site.hub().peak_memory().unwrap();
+        let taken = site.hub().usage().peak_memory().unwrap();
         assert!(taken < MEMORY, "{taken} bytes");
         site.crash();
     }

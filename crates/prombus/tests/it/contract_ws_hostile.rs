@@ -551,7 +551,7 @@ fn frames_that_are_only_announced_take_little_memory() {
     const CLIENTS: usize = 100;
     const MOST_OF_EACH: u64 = 512 << 10;
     let (hub, _) = hub();
-    let resident = || hub.hub().memory().unwrap();
+    let resident = || hub.hub().usage().memory().unwrap();
     let before = resident();
     let announcing: Vec<Socket> = (0..CLIENTS)
         .map(|_| {

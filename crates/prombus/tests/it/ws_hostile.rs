@@ -325,9 +325,9 @@ fn wrong_frames_are_answered_and_leave_nothing_behind() {
     bystander.publish("t", 0..100);
     bystander.close();
     harass(&api, WARM_UP, 0);
-    let before = hub.memory().unwrap();
+    let before = hub.usage().memory().unwrap();
     harass(&api, ROUNDS, CLIENTS);
-    let after = hub.memory().unwrap();
+    let after = hub.usage().memory().unwrap();
     assert!(after < before + GROWTH, "the hub has grown from {} to {} MiB", before >> 20, after >> 20);
     let mut bystander = Socket::open(&api);
     bystander.ok(json!({"op": "PUBLISH", "topic": "t", "payload": 1}));

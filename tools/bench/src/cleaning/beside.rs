@@ -1,11 +1,11 @@
-//! Publishing while another topic is cleaned in the background.
+//! Publishing while another topic is cleaned in the background, and while the parts of which little is left are rewritten.
 
 use super::super::context::{self, Context};
 use super::super::load::{self, Ids, Maker, Shape, Topic};
 use super::super::stats::Unit;
 use super::super::table::{Ledger, Row, Target};
 use super::fill;
-use prombus_core::TopicPatch;
+use prombus_core::{EventLog, TopicPatch};
 use prombus_engine::{Hub, HubOptions, Store};
 use prombus_store_disk::DiskStore;
 use std::time::{Duration, Instant};
@@ -23,10 +23,14 @@ const RATE: f64 = 0.8;
 /// How much longer the slowest take.
 const P99: f64 = 1.5;
 
-const ALONE: [&str; 2] =
-    ["engine, batch 100, nothing is cleaned", "engine, batch 100, nothing is cleaned, p99"];
+/// So much of what there is to clean is given back, in hundredths.
+const GIVEN_BACK: u64 = 75;
+/// Space that is not given back by then never will be.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(120);
+
+const ALONE: &str = "engine, batch 100, nothing is cleaned";
 const BESIDE: [&str; 2] =
-    ["engine, batch 100, beside a cleaning pass", "engine, batch 100, beside a cleaning pass, p99"];
+    ["engine, batch 100, beside a cleaning pass", "engine, batch 100, while parts are rewritten after it"];
 
 /// How fast commits were.
 struct Pace {
@@ -42,10 +46,11 @@ pub fn record(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
     let least = context.scaled(COMMITS);
     // As in a hub, whoever cleans has another thread than whoever publishes.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let [alone, beside] = runtime.map_err(|error| error.to_string())?.block_on(async {
+    let (alone, beside) = runtime.map_err(|error| error.to_string())?.block_on(async {
         let store = load::open_store(&dir, context.part_bytes())?;
         let old = Topic::create(&store, "old").await?;
-        fill(&store, &old, (context.scaled(EVENTS), context.scaled(KEYS))).await?;
+        let events = context.scaled(EVENTS);
+        fill(&store, &old, (events, context.scaled(KEYS))).await?;
         let new = Topic::create(&store, "new").await?;
         context::settle();
         let hub = Hub::assemble(Store::new(store.clone()), HubOptions::default());
@@ -55,15 +60,25 @@ pub fn record(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
         let cleaning = hub.cleaning();
         let has_passed = || cleaning.durations().counts().iter().sum::<u64>() > 0;
         cleaning.start(EVERY);
-        let beside = publish(&store, &new, |sent| sent < least || !has_passed()).await?;
+        let pass = publish(&store, &new, |sent| sent < least || !has_passed()).await?;
+        let (dead, start) = (events * load::EVENT_BYTES as u64 * GIVEN_BACK / 100, Instant::now());
+        let is_given_back = || store.status().extra("reclaimed_bytes") >= dead;
+        let goes_on = |sent| sent < least || !is_given_back() && start.elapsed() < GIVEN_BACK_WITHIN;
+        let rewriting = publish(&store, &new, goes_on).await?;
+        if !is_given_back() {
+            return Err("parts of which little is kept are still there".to_owned());
+        }
         hub.close().await;
-        Ok::<_, String>([alone, beside])
+        Ok::<_, String>((alone, [pass, rewriting]))
     })?;
-    let ms = Unit::Milliseconds;
-    ledger.record(Row::events(ALONE[0]), alone.rate);
-    ledger.record(Row::of(ALONE[1], ms), alone.p99);
-    ledger.record(Row::events(BESIDE[0]).versus(ALONE[0]).target(Target::Ratio(RATE)), beside.rate);
-    ledger.record(Row::of(BESIDE[1], ms).versus(ALONE[1]).target(Target::RatioAtMost(P99)), beside.p99);
+    let p99 = |name: &str| format!("{name}, p99");
+    ledger.record(Row::events(ALONE), alone.rate);
+    ledger.record(Row::of(p99(ALONE), Unit::Milliseconds), alone.p99);
+    for (name, pace) in BESIDE.iter().zip(beside) {
+        ledger.record(Row::events(*name).versus(ALONE).target(Target::Ratio(RATE)), pace.rate);
+        let row = Row::of(p99(name), Unit::Milliseconds).versus(p99(ALONE));
+        ledger.record(row.target(Target::RatioAtMost(P99)), pace.p99);
+    }
     Ok(())
 }
 
