@@ -17,8 +17,9 @@ use super::runner::{Failures, ProjectionContext, Purpose, Runner, Step, Stop};
 use super::slots::{LITTLE_BYTES, WorkSlot};
 use super::stored::{self, Record};
 use crate::homes::Home;
-use crate::retry::{self, pause};
+use crate::retry::{Tries, pause};
 use parking_lot::Mutex;
+use prombus_core::error::Retry;
 use prombus_core::{Commit, Epoch, ReadError, Sequence, TopicNumber, Watched};
 pub(super) use setup::{COMPILING, Setup};
 use std::pin::pin;
@@ -405,8 +406,15 @@ impl Actor {
             commit.documents.push(stored::write(&self.name, Some(&record)));
         }
         commit.cursors.iter_mut().for_each(|step| step.epoch = home.epoch());
-        let stored = retry::commit(&*self.hub.bus, &mut Arc::new(commit)).await;
-        stored.inspect_err(|error| self.hub.note_lost_home(home, error))?;
+        let (commit, mut tries) = (Arc::new(commit), Tries::default());
+        // Not for as long as others are in the way: commands wait meanwhile, also the one to stop.
+        while let Err(error) = self.hub.bus.commit(commit.clone()).await {
+            self.hub.note_lost_home(home, &error);
+            match error.retry() {
+                Retry::Same => tries.again(error).await?,
+                _ => return Err(error.into()),
+            }
+        }
         self.setup.record = record.clone();
         self.stored.send_replace(record);
         Ok(())

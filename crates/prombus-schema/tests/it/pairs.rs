@@ -162,6 +162,7 @@ fn verdicts_on_random_pairs_with_dynamic_references_agree_with_documents() {
 
 #[test]
 fn verdicts_on_random_pairs_with_too_many_cases_agree_with_documents() {
-    let counts = on_pairs(wanted() / 10, random::left_over, random::replaced);
+    // What takes a schema's place often refers to what is not there, which is refused.
+    let counts = on_pairs(wanted() / 5, random::left_over, random::replaced);
     assert!(counts.pairs > wanted() / 10, "too few schemas could be read: {counts:?}");
 }

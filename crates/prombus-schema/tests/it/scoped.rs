@@ -147,22 +147,3 @@ fn what_is_left_over_is_compared_by_what_references_mean() {
     let renamed = old.to_string().replace("base", "ground").replace("main", "whole");
     same(&old, &serde_json::from_str(&renamed).unwrap());
 }
-
-#[test]
-#[ignore]
-fn probe_web() {
-    for count in 2..12 {
-        let web = |kind: &str| {
-            let link = |at: usize| {
-                let all: Vec<Value> = (0..count).map(|to| json!({"$ref": format!("n{to}")})).collect();
-                json!({"$id": format!("n{at}"), "type": "object", "properties": {"next": {"anyOf": all}, "v": {"type": kind}}})
-            };
-            let links: serde_json::Map<String, Value> =
-                (0..count).map(|at| (format!("n{at}"), link(at))).collect();
-            json!({"$id": "https://example.com/root", "$ref": "n0", "$defs": links})
-        };
-        let start = std::time::Instant::now();
-        read(&web("string"));
-        println!("{count}: {:?}", start.elapsed());
-    }
-}
