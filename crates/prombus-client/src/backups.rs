@@ -24,7 +24,7 @@ impl Client {
     /// Has the hub hold a copy of its store as it is now, to be fetched file by file. It ends by itself when nothing was
     /// fetched for a while.
     pub async fn begin_backup(&self) -> Result<BackupAnswer, ClientError> {
-        let request = self.request(Method::POST, &["v1", "backups"]);
+        let request = self.request(Method::POST, &["v1", "backups"])?;
         let response = self.call(Self::with_json(request, &BackupRequest::default())?).await?;
         self.answer(response).await
     }
@@ -33,7 +33,7 @@ impl Client {
     pub async fn backup_piece(&self, piece: BackupPiece<'_>) -> Result<Bytes, ClientError> {
         let BackupPiece { id, name, from, mark } = piece;
         let path: Vec<&str> = ["v1", "backups", id, "files"].into_iter().chain(name.split('/')).collect();
-        let request = self.request(Method::GET, &path).query(&[("from", from)]);
+        let request = self.request(Method::GET, &path)?.query(&[("from", from)]);
         let request = request.query(&mark.map(|mark| ("mark", mark)).into_iter().collect::<Vec<_>>());
         let response = self.call(request).await?;
         let digest = response.headers().get(PIECE_DIGEST).and_then(|digest| digest.to_str().ok());
@@ -48,7 +48,7 @@ impl Client {
 
     /// Lets the hub give up a copy.
     pub async fn end_backup(&self, id: &str) -> Result<(), ClientError> {
-        self.call(self.request(Method::DELETE, &["v1", "backups", id])).await?;
+        self.call(self.request(Method::DELETE, &["v1", "backups", id])?).await?;
         Ok(())
     }
 }

@@ -52,13 +52,13 @@ impl CollectionSettings {
 impl Client {
     /// All collections, by name.
     pub async fn collections(&self) -> Result<Vec<CollectionAnswer>, ClientError> {
-        let response = self.call(self.request(Method::GET, &["v1", "collections"])).await?;
+        let response = self.call(self.request(Method::GET, &["v1", "collections"])?).await?;
         Ok(self.answer::<Collections>(response).await?.collections)
     }
 
     /// One collection, if it exists.
     pub async fn collection(&self, name: &str) -> Result<Option<CollectionAnswer>, ClientError> {
-        self.optional(self.request(Method::GET, &["v1", "collections", name])).await
+        self.optional(self.request(Method::GET, &["v1", "collections", name])?).await
     }
 
     /// Creates a collection that commits write, or replaces its settings.
@@ -67,14 +67,14 @@ impl Client {
         name: &str,
         settings: &CollectionSettings,
     ) -> Result<CollectionAnswer, ClientError> {
-        let call = self.request(Method::PUT, &["v1", "collections", name]);
+        let call = self.request(Method::PUT, &["v1", "collections", name])?;
         let response = self.call(Self::with_json(call, &settings.request())?).await?;
         self.answer(response).await
     }
 
     /// Deletes a collection that commits write, with all its documents.
     pub async fn delete_collection(&self, name: &str) -> Result<(), ClientError> {
-        self.call(self.request(Method::DELETE, &["v1", "collections", name])).await.map(drop)
+        self.call(self.request(Method::DELETE, &["v1", "collections", name])?).await.map(drop)
     }
 }
 

@@ -310,7 +310,7 @@ impl Client {
     }
 
     async fn post_commit<A: DeserializeOwned>(&self, body: String) -> Result<A, ClientError> {
-        let call = self.request(Method::POST, &["v1", "commit"]);
+        let call = self.request(Method::POST, &["v1", "commit"])?;
         let response = self.call(call.header(CONTENT_TYPE, "application/json").body(body)).await?;
         self.answer(response).await
     }

@@ -31,7 +31,8 @@ impl Client {
         let chosen = [("group", &query.group), ("projection", &query.projection), ("filter", &query.filter)];
         let chosen: Vec<_> =
             chosen.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).collect();
-        let call = self.request(Method::GET, &["v1", "dlq", topic]).query(&chosen).query(&[("limit", limit)]);
+        let call =
+            self.request(Method::GET, &["v1", "dlq", topic])?.query(&chosen).query(&[("limit", limit)]);
         let response = self.call(call).await?;
         self.answer(response).await
     }
@@ -43,14 +44,14 @@ impl Client {
         next: &str,
         limit: usize,
     ) -> Result<DeadLettersPage, ClientError> {
-        let call = self.request(Method::GET, &["v1", "dlq", topic]);
+        let call = self.request(Method::GET, &["v1", "dlq", topic])?;
         let response = self.call(call.query(&[("cursor", next)]).query(&[("limit", limit)])).await?;
         self.answer(response).await
     }
 
     /// Redelivers dead letters to their groups and projections, or republishes their events for everyone.
     pub async fn replay(&self, topic: &str, request: &ReplayRequest) -> Result<ReplayAnswer, ClientError> {
-        let call = self.request(Method::POST, &["v1", "dlq", topic, "replay"]);
+        let call = self.request(Method::POST, &["v1", "dlq", topic, "replay"])?;
         let response = self.stream(Self::with_json(call, request)?.timeout(REPLAY_TIMEOUT)).await?;
         self.answer(response).await
     }

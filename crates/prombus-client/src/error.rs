@@ -67,8 +67,8 @@ pub enum ClientError {
     /// A payload or document does not match the requested type.
     #[error("the JSON does not match the requested type: {0}")]
     BadPayload(#[source] serde_json::Error),
-    /// A document has a key that cannot be part of a URL.
-    #[error("no URL can end with the key {0:?}; list the collection with _key={0} instead")]
+    /// A key, or another name, cannot be part of a URL.
+    #[error("no URL can name {0:?}; a document with this key can be listed with _key={0}")]
     BadKey(String),
 }
 

@@ -54,7 +54,7 @@ impl Client {
         let method = if read.head { Method::HEAD } else { Method::GET };
         let request = match read.path {
             ForwardedPath::Document(key) => self.snapshot(method, read.collection, key)?,
-            ForwardedPath::List => self.request(method, &["v1", "collections", read.collection, "list"]),
+            ForwardedPath::List => self.request(method, &["v1", "collections", read.collection, "list"])?,
         };
         let request = self.with_token(request).await?.headers(headers(&read.headers));
         let mut request = request.build().map_err(ClientError::Transport)?;

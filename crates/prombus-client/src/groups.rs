@@ -51,7 +51,7 @@ impl Client {
     ) -> Result<A, ClientError> {
         // The hub may take all the time that it was given before it even starts to answer.
         let waits = Duration::from_millis(request.wait_ms.unwrap_or(0));
-        let call = self.request(Method::POST, &["v1", "topics", topic, "groups", group, "pull"]);
+        let call = self.request(Method::POST, &["v1", "topics", topic, "groups", group, "pull"])?;
         let call = Self::with_json(call, request)?.timeout(CALL_TIMEOUT.saturating_add(waits));
         let response = self.stream(call).await?;
         self.answer(response).await
@@ -64,7 +64,7 @@ impl Client {
         group: &str,
         request: &AckRequest<'_>,
     ) -> Result<Vec<LeaseResult>, ClientError> {
-        let call = self.request(Method::POST, &["v1", "topics", topic, "groups", group, "ack"]);
+        let call = self.request(Method::POST, &["v1", "topics", topic, "groups", group, "ack"])?;
         let response = self.call(Self::with_json(call, request)?).await?;
         Ok(self.answer::<AckAnswer>(response).await?.results)
     }
@@ -82,13 +82,13 @@ impl Client {
 
     /// All groups of a topic, by name.
     pub async fn groups(&self, topic: &str) -> Result<Vec<GroupAnswer>, ClientError> {
-        let response = self.call(self.request(Method::GET, &["v1", "topics", topic, "groups"])).await?;
+        let response = self.call(self.request(Method::GET, &["v1", "topics", topic, "groups"])?).await?;
         Ok(self.answer::<Groups>(response).await?.groups)
     }
 
     /// One group, if it exists.
     pub async fn group(&self, topic: &str, group: &str) -> Result<Option<GroupAnswer>, ClientError> {
-        self.optional(self.request(Method::GET, &["v1", "topics", topic, "groups", group])).await
+        self.optional(self.request(Method::GET, &["v1", "topics", topic, "groups", group])?).await
     }
 
     /// Creates a group. If it exists, it must have the same options.
@@ -98,7 +98,7 @@ impl Client {
         group: &str,
         options: &GroupOptionsRequest,
     ) -> Result<GroupAnswer, ClientError> {
-        let call = self.request(Method::PUT, &["v1", "topics", topic, "groups", group]);
+        let call = self.request(Method::PUT, &["v1", "topics", topic, "groups", group])?;
         let response = self.call(Self::with_json(call, options)?).await?;
         self.answer(response).await
     }
@@ -110,19 +110,19 @@ impl Client {
         group: &str,
         change: &GroupChangeRequest,
     ) -> Result<GroupAnswer, ClientError> {
-        let call = self.request(Method::PATCH, &["v1", "topics", topic, "groups", group]);
+        let call = self.request(Method::PATCH, &["v1", "topics", topic, "groups", group])?;
         let response = self.call(Self::with_json(call, change)?).await?;
         self.answer(response).await
     }
 
     /// Deletes a group and its position.
     pub async fn delete_group(&self, topic: &str, group: &str) -> Result<(), ClientError> {
-        self.call(self.request(Method::DELETE, &["v1", "topics", topic, "groups", group])).await.map(drop)
+        self.call(self.request(Method::DELETE, &["v1", "topics", topic, "groups", group])?).await.map(drop)
     }
 
     /// The position of a group.
     pub async fn cursor(&self, topic: &str, group: &str) -> Result<CursorAnswer, ClientError> {
-        let call = self.request(Method::GET, &["v1", "topics", topic, "groups", group, "cursor"]);
+        let call = self.request(Method::GET, &["v1", "topics", topic, "groups", group, "cursor"])?;
         let response = self.call(call).await?;
         self.answer(response).await
     }
@@ -135,7 +135,7 @@ impl Client {
         group: &str,
         request: &CursorRequest,
     ) -> Result<CursorAnswer, ClientError> {
-        let call = self.request(Method::PUT, &["v1", "topics", topic, "groups", group, "cursor"]);
+        let call = self.request(Method::PUT, &["v1", "topics", topic, "groups", group, "cursor"])?;
         let response = self.call(Self::with_json(call, request)?).await?;
         self.answer(response).await
     }
@@ -147,7 +147,7 @@ impl Client {
         group: &str,
         request: &SkipRequest,
     ) -> Result<Skipped, ClientError> {
-        let call = self.request(Method::POST, &["v1", "topics", topic, "groups", group, "skip"]);
+        let call = self.request(Method::POST, &["v1", "topics", topic, "groups", group, "skip"])?;
         let response = self.call(Self::with_json(call, request)?).await?;
         self.answer(response).await
     }

@@ -81,6 +81,7 @@ pub use tail::{Tail, TailEvent, TailQuery};
 pub use typed::{HandlerError, Snapshot, Topic, TopicConfig, TypedPublisher, TypedSubscription, TypedTopic};
 pub use warm_up::{Change, WarmUp};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, Url};
 use std::sync::Arc;
@@ -92,6 +93,8 @@ const DEFAULT_PORT: u16 = 80;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a call that is not a stream may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// What is escaped in a segment of a path.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// How often an idle connection is probed, so that a stream ends if its hub vanishes.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
@@ -163,13 +166,20 @@ impl Client {
     }
 
     /// A request whose path consists of `segments`, each escaped as needed.
-    fn request(&self, method: Method, segments: &[&str]) -> RequestBuilder {
-        let mut url = self.base.clone();
-        // Only addresses that cannot have a path refuse, and those were refused at the start.
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(segments);
+    fn request(&self, method: Method, segments: &[&str]) -> Result<RequestBuilder, ClientError> {
+        let mut path = self.base_path().to_owned();
+        for segment in segments {
+            // However they are written, URLs take them for steps within the path.
+            if [".", ".."].contains(segment) {
+                return Err(ClientError::BadKey((*segment).to_owned()));
+            }
+            path.push('/');
+            // URLs drop tabs and line breaks, so nothing is left to them.
+            path.extend(utf8_percent_encode(segment, ESCAPED));
         }
-        self.http.request(method, url)
+        let mut url = self.base.clone();
+        url.set_path(&path);
+        Ok(self.http.request(method, url))
     }
 
     /// Adds the current token to the request.
@@ -328,9 +338,14 @@ mod tests {
     #[test]
     fn path_segments_are_escaped() {
         let client = Client::new("http://hub/behind", None).unwrap();
-        let request =
-            client.request(Method::GET, &["v1", "topics", "a", "keys", "x/y ?#%ö"]).build().unwrap();
-        assert_eq!(request.url().path(), "/behind/v1/topics/a/keys/x%2Fy%20%3F%23%25%C3%B6");
+        let request = client
+            .request(Method::GET, &["v1", "topics", "a", "keys", "x/y ?#%ö\n\t\\"])
+            .unwrap()
+            .build()
+            .unwrap();
+        assert_eq!(request.url().path(), "/behind/v1/topics/a/keys/x%2Fy%20%3F%23%25%C3%B6%0A%09%5C");
+        let refused = client.request(Method::GET, &["v1", "topics", "a", "keys", ".."]).unwrap_err();
+        assert!(refused.to_string().contains("no URL can name"), "{refused}");
     }
 
     #[test]

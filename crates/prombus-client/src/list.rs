@@ -114,7 +114,7 @@ impl<'c> List<'c> {
 
     /// Fetches one page.
     pub async fn page(&self) -> Result<ListPage, ClientError> {
-        let request = self.client.request(Method::GET, &["v1", "collections", &self.collection, "list"]);
+        let request = self.client.request(Method::GET, &["v1", "collections", &self.collection, "list"])?;
         let response = self.client.call(request.query(&self.parameters())).await?;
         self.client.answer(response).await
     }
@@ -189,7 +189,7 @@ mod tests {
         let client = Client::new("http://hub", None).unwrap();
         let list = client.list("c").eq("a.b", "x&y=z").gte("n", 80).ne("s", true).any_of("h", ["a,b", "c\\"]);
         let list = list.sort("-_ts").offset(7).limit(9);
-        let request = client.request(Method::GET, &["x"]).query(&list.parameters()).build().unwrap();
+        let request = client.request(Method::GET, &["x"]).unwrap().query(&list.parameters()).build().unwrap();
         let pairs: Vec<(String, String)> = request.url().query_pairs().into_owned().collect();
         let expected = [
             ("a.b[eq]", "x&y=z"),

@@ -8,13 +8,13 @@ use serde::Serialize;
 impl Client {
     /// All projections, by name.
     pub async fn projections(&self) -> Result<Vec<ProjectionAnswer>, ClientError> {
-        let response = self.call(self.request(Method::GET, &["v1", "projections"])).await?;
+        let response = self.call(self.request(Method::GET, &["v1", "projections"])?).await?;
         Ok(self.answer::<ProjectionsAnswer>(response).await?.projections)
     }
 
     /// One projection, if it exists.
     pub async fn projection(&self, name: &str) -> Result<Option<ProjectionAnswer>, ClientError> {
-        self.optional(self.request(Method::GET, &["v1", "projections", name])).await
+        self.optional(self.request(Method::GET, &["v1", "projections", name])?).await
     }
 
     /// Creates or redefines a projection: a new definition applies to new events, and the projection is `stale` until
@@ -37,21 +37,21 @@ impl Client {
         name: &str,
         definition: &D,
     ) -> Result<ProjectionAnswer, ClientError> {
-        let call = self.request(Method::PUT, &["v1", "projections", name]);
+        let call = self.request(Method::PUT, &["v1", "projections", name])?;
         let response = self.call(Self::with_json(call, definition)?).await?;
         self.answer(response).await
     }
 
     /// Deletes a projection with its collections.
     pub async fn delete_projection(&self, name: &str) -> Result<(), ClientError> {
-        self.call(self.request(Method::DELETE, &["v1", "projections", name])).await.map(drop)
+        self.call(self.request(Method::DELETE, &["v1", "projections", name])?).await.map(drop)
     }
 
     /// Starts a rebuild of the collections of a projection. Readers see the old ones until the new ones have caught up;
     /// [`Client::projection`] reports the progress. If part of the history is no longer retained, it is refused unless
     /// `partial` is set.
     pub async fn rebuild(&self, name: &str, partial: bool) -> Result<ProjectionAnswer, ClientError> {
-        let call = self.request(Method::POST, &["v1", "projections", name, "rebuild"]);
+        let call = self.request(Method::POST, &["v1", "projections", name, "rebuild"])?;
         let response = self.call(Self::with_json(call, &RebuildRequest { partial: Some(partial) })?).await?;
         self.answer(response).await
     }

@@ -24,7 +24,7 @@ impl Client {
     }
 
     async fn post_events<A: DeserializeOwned>(&self, topic: &str, body: Bytes) -> Result<A, ClientError> {
-        let request = self.request(Method::POST, &["v1", "topics", topic, "events"]);
+        let request = self.request(Method::POST, &["v1", "topics", topic, "events"])?;
         let response = self.call(request.header(CONTENT_TYPE, "application/json").body(body)).await?;
         self.answer(response).await
     }
@@ -36,7 +36,7 @@ impl Client {
     where
         S: Stream<Item = std::io::Result<Bytes>> + Send + 'static,
     {
-        let request = self.request(Method::POST, &["v1", "topics", topic, "events"]);
+        let request = self.request(Method::POST, &["v1", "topics", topic, "events"])?;
         let body = reqwest::Body::wrap_stream(lines);
         let response = self.stream(request.header(CONTENT_TYPE, "application/x-ndjson").body(body)).await?;
         self.answer(response).await

@@ -71,14 +71,14 @@ impl Client {
         query: &ReadQuery,
         limit: usize,
     ) -> Result<EventsPage, ClientError> {
-        let request = self.events(topic).query(&query.parameters()).query(&[("limit", limit)]);
+        let request = self.events(topic)?.query(&query.parameters()).query(&[("limit", limit)]);
         let response = self.call(request).await?;
         self.answer(response).await
     }
 
     /// The page at the `next` of the previous one.
     pub async fn read_next(&self, topic: &str, next: &str, limit: usize) -> Result<EventsPage, ClientError> {
-        let request = self.events(topic).query(&[("cursor", next)]).query(&[("limit", limit)]);
+        let request = self.events(topic)?.query(&[("cursor", next)]).query(&[("limit", limit)]);
         let response = self.call(request).await?;
         self.answer(response).await
     }
@@ -89,22 +89,22 @@ impl Client {
         topic: &str,
         query: &ReadQuery,
     ) -> Result<impl Stream<Item = Result<Bytes, ClientError>> + use<>, ClientError> {
-        let request = self.events(topic).query(&query.parameters()).header(ACCEPT, "application/x-ndjson");
+        let request = self.events(topic)?.query(&query.parameters()).header(ACCEPT, "application/x-ndjson");
         let response = self.stream(request).await?;
         Ok(response.bytes_stream().map_err(ClientError::Transport))
     }
 
     /// The event with this id, if there is one.
     pub async fn by_id(&self, topic: &str, id: &str) -> Result<Option<EventRecord>, ClientError> {
-        self.optional(self.request(Method::GET, &["v1", "topics", topic, "events", id])).await
+        self.optional(self.request(Method::GET, &["v1", "topics", topic, "events", id])?).await
     }
 
     /// The latest event of this key, if there is one.
     pub async fn latest(&self, topic: &str, key: &str) -> Result<Option<EventRecord>, ClientError> {
-        self.optional(self.request(Method::GET, &["v1", "topics", topic, "keys", key])).await
+        self.optional(self.request(Method::GET, &["v1", "topics", topic, "keys", key])?).await
     }
 
-    pub(crate) fn events(&self, topic: &str) -> RequestBuilder {
+    pub(crate) fn events(&self, topic: &str) -> Result<RequestBuilder, ClientError> {
         self.request(Method::GET, &["v1", "topics", topic, "events"])
     }
 

@@ -79,7 +79,7 @@ impl Client {
         topic: &str,
         schema: &NewSchema<'_>,
     ) -> Result<SchemaRegistered, ClientError> {
-        let call = self.request(Method::POST, &["v1", "schemas", topic]);
+        let call = self.request(Method::POST, &["v1", "schemas", topic])?;
         let response = self.call(Self::with_json(call, &schema.request())?).await?;
         self.answer(response).await
     }
@@ -90,20 +90,20 @@ impl Client {
         topic: &str,
         schema: &NewSchema<'_>,
     ) -> Result<SchemaChecked, ClientError> {
-        let call = self.request(Method::POST, &["v1", "schemas", topic, "check"]);
+        let call = self.request(Method::POST, &["v1", "schemas", topic, "check"])?;
         let response = self.call(Self::with_json(call, &schema.request())?).await?;
         self.answer(response).await
     }
 
     /// All topics that have schemas, by name.
     pub async fn schemas(&self) -> Result<Vec<TopicSchemas>, ClientError> {
-        let response = self.call(self.request(Method::GET, &["v1", "schemas"])).await?;
+        let response = self.call(self.request(Method::GET, &["v1", "schemas"])?).await?;
         Ok(self.answer::<SchemasAnswer>(response).await?.schemas)
     }
 
     /// The versions and upcasters of a topic, if it has any.
     pub async fn topic_schemas(&self, topic: &str) -> Result<Option<TopicSchemas>, ClientError> {
-        self.optional(self.request(Method::GET, &["v1", "schemas", topic])).await
+        self.optional(self.request(Method::GET, &["v1", "schemas", topic])?).await
     }
 
     /// A version of a topic's schema, if it exists; `None` asks for the latest.
@@ -113,7 +113,7 @@ impl Client {
         version: Option<u32>,
     ) -> Result<Option<SchemaAnswer>, ClientError> {
         let version = version_name(version);
-        self.optional(self.request(Method::GET, &["v1", "schemas", topic, "versions", &version])).await
+        self.optional(self.request(Method::GET, &["v1", "schemas", topic, "versions", &version])?).await
     }
 
     /// A document that a version of a topic's schema takes; `None` asks for the latest.
@@ -123,7 +123,7 @@ impl Client {
         version: Option<u32>,
     ) -> Result<Option<Box<RawValue>>, ClientError> {
         let path = ["v1", "schemas", topic, "versions", &version_name(version), "example"];
-        self.optional(self.request(Method::GET, &path)).await
+        self.optional(self.request(Method::GET, &path)?).await
     }
 
     /// Sets the upcaster that upgrades events from a version to the next one: `{"ops": [...]}`.
@@ -134,20 +134,20 @@ impl Client {
         upcaster: &U,
     ) -> Result<UpcasterAnswer, ClientError> {
         let path = ["v1", "schemas", topic, "upcasters", &from.to_string()];
-        let response = self.call(Self::with_json(self.request(Method::PUT, &path), upcaster)?).await?;
+        let response = self.call(Self::with_json(self.request(Method::PUT, &path)?, upcaster)?).await?;
         self.answer(response).await
     }
 
     /// The upcaster that upgrades events from a version to the next one, if one is set.
     pub async fn upcaster(&self, topic: &str, from: u32) -> Result<Option<UpcasterAnswer>, ClientError> {
         let path = ["v1", "schemas", topic, "upcasters", &from.to_string()];
-        self.optional(self.request(Method::GET, &path)).await
+        self.optional(self.request(Method::GET, &path)?).await
     }
 
     /// Deletes the upcaster that upgrades events from a version to the next one.
     pub async fn delete_upcaster(&self, topic: &str, from: u32) -> Result<(), ClientError> {
         let path = ["v1", "schemas", topic, "upcasters", &from.to_string()];
-        self.call(self.request(Method::DELETE, &path)).await.map(drop)
+        self.call(self.request(Method::DELETE, &path)?).await.map(drop)
     }
 }
 

@@ -68,11 +68,7 @@ impl Client {
         key: &str,
         query: &StateQuery,
     ) -> Result<Option<StateAnswer>, ClientError> {
-        // An address with such a part is another address.
-        if [".", ".."].contains(&key) {
-            return Err(ClientError::BadKey(key.to_owned()));
-        }
-        let request = self.request(Method::GET, &["v1", "topics", topic, "state", key]);
+        let request = self.request(Method::GET, &["v1", "topics", topic, "state", key])?;
         self.optional(request.query(&query.parameters())).await
     }
 
@@ -83,7 +79,7 @@ impl Client {
         topic: &str,
         at: Option<u64>,
     ) -> Result<impl Stream<Item = Result<Bytes, ClientError>> + use<>, ClientError> {
-        let request = self.request(Method::GET, &["v1", "topics", topic, "state"]);
+        let request = self.request(Method::GET, &["v1", "topics", topic, "state"])?;
         let parameters = StateQuery { at, ..StateQuery::default() }.parameters();
         let response = self.stream(request.query(&parameters)).await?;
         Ok(response.bytes_stream().map_err(ClientError::Transport))

@@ -51,7 +51,7 @@ impl Client {
         parameters.extend(query.from.parameters());
         parameters.extend(query.key.clone().map(|key| ("key", key)));
         parameters.extend(query.filter.clone().map(|filter| ("filter", filter)));
-        self.live_events(self.request(Method::GET, &["v1", "events"]).query(&parameters), after).await
+        self.live_events(self.request(Method::GET, &["v1", "events"])?.query(&parameters), after).await
     }
 
     /// Follows one topic from where `query` says, or after the event whose `resume` is `after`.
@@ -61,7 +61,7 @@ impl Client {
         query: &ReadQuery,
         after: Option<&str>,
     ) -> Result<Tail, ClientError> {
-        self.live_events(self.events(topic).query(&query.parameters()), after).await
+        self.live_events(self.events(topic)?.query(&query.parameters()), after).await
     }
 
     async fn live_events(&self, request: RequestBuilder, after: Option<&str>) -> Result<Tail, ClientError> {

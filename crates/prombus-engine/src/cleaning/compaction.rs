@@ -6,7 +6,8 @@
 //! 1. What has become old enough is read again ([`Position::judged`]): it goes where a later event of its key is there.
 //! 2. What is new is read ([`Position::seen`]): each event supersedes the one before it of its key. That one was read just
 //!    before, or is looked up, once for each key that has something new.
-//! 3. What has become old enough for tombstones to go is read, as far as it is left ([`Position::buried`]).
+//! 3. What has become old enough for tombstones to go is read, as far as it is left ([`Position::buried`]) and a snapshot
+//!    topic has its records.
 //!
 //! The latest event of each key that was read is remembered, up to a limit; beyond that all are forgotten, and keys that
 //! come again are looked up. A first pass looks nothing up while it remembers all.
@@ -21,7 +22,7 @@
 use super::latest_by_key::LatestByKey;
 use super::losses::SizedEvent;
 use super::pages::Pages;
-use super::{CleanError, Pass};
+use super::{CleanError, Pass, snapshots};
 use prombus_core::{Event, HistoryRequest, Offset, Partition};
 
 /// The latest event of a key, as far as it was read.
@@ -64,8 +65,10 @@ impl<'p, 'a> Compaction<'p, 'a> {
         }
         // What is left is read from here on.
         self.pass.commit().await?;
+        let recorded = snapshots::recorded(self.pass.log(), self.pass.topic()).await?;
         for (partition, _) in &ends {
-            self.bury(*partition).await?;
+            let recorded = recorded.as_ref().map(|ends| ends.get(partition.0 as usize).copied());
+            self.bury(*partition, recorded.map(Option::unwrap_or_default)).await?;
         }
         self.pass.commit().await
     }
@@ -182,15 +185,18 @@ impl<'p, 'a> Compaction<'p, 'a> {
         self.pass.losses.discard(event.place, Some(horizon));
     }
 
-    /// Tombstones whose time is over, with what they have superseded.
-    async fn bury(&mut self, partition: Partition) -> Result<(), CleanError> {
+    /// Tombstones whose time is over, with what they have superseded. Those stay that a snapshot topic lacks, where the keys
+    /// that they have ended would live on.
+    async fn bury(&mut self, partition: Partition, recorded: Option<Offset>) -> Result<(), CleanError> {
         // What they have superseded must go first, and that may take longer.
         let retention = self.pass.topic().config.tombstone_retention_ms;
         let retention = retention.max(self.pass.topic().config.min_compaction_lag_ms);
         let Some(cutoff) = self.pass.now().checked_sub(retention) else { return Ok(()) };
         let position = self.pass.position(partition);
-        let mut pages = Pages::carefully(partition, position.buried..position.judged);
-        let mut buried = position.judged.max(position.buried);
+        let end = recorded.map_or(position.judged, |recorded| recorded.min(position.judged));
+        let end = end.max(position.buried);
+        let mut pages = Pages::carefully(partition, position.buried..end);
+        let mut buried = end;
         while let Some(events) = pages.next(self.pass).await? {
             let old = events.iter().take_while(|event| event.recorded_ts <= cutoff).count();
             for event in events[..old].iter().filter(|event| event.payload.is_null()) {

@@ -2,9 +2,9 @@
 
 use super::http::{Connection, HttpError, More};
 use super::{Shared, Target, on_each_connection};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use std::cell::{Cell, RefCell};
-use std::fmt::Write;
 use std::time::Instant;
 
 /// How many documents a page of keys has.
@@ -13,6 +13,8 @@ const PAGE: usize = 1_000;
 const MAX_DOCUMENTS: usize = 200_000;
 /// How many connections learn the tags of documents at once.
 const TAG_CONNECTIONS: u32 = 16;
+/// What is escaped in a key. A dot alone would be a step in the path.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'~');
 /// The status of an answer with a document, and of one for an unchanged document.
 const FOUND: u16 = 200;
 const NOT_MODIFIED: u16 = 304;
@@ -54,23 +56,9 @@ pub async fn prepare(target: &Target, collection: &str, conditional: bool) -> Re
 
 fn request(target: &Target, (collection, key): (&str, &str), lines: &str) -> Vec<u8> {
     let Target { base_path, head, .. } = target;
-    let key = encoded(key);
+    let key = utf8_percent_encode(key, ESCAPED);
     format!("GET {base_path}/v1/collections/{collection}/snap/{key} HTTP/1.1\r\n{head}{lines}\r\n")
         .into_bytes()
-}
-
-/// A key as a segment of a path.
-fn encoded(key: &str) -> String {
-    let mut out = String::with_capacity(key.len());
-    for byte in key.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
-            out.push(byte.into());
-        } else {
-            // Writing to a string cannot fail. A dot alone would be a step in the path.
-            let _ = write!(out, "%{byte:02X}");
-        }
-    }
-    out
 }
 
 async fn keys(target: &Target, collection: &str) -> Result<Vec<String>, HttpError> {
@@ -156,6 +144,7 @@ mod tests {
 
     #[test]
     fn keys_are_one_segment_of_a_path() {
+        let encoded = |key| utf8_percent_encode(key, ESCAPED).to_string();
         assert_eq!(encoded("web1:stt-4_2~"), "web1%3Astt-4_2~");
         assert_eq!(encoded("a/b?c#é %"), "a%2Fb%3Fc%23%C3%A9%20%25");
         assert_eq!(encoded(".."), "%2E%2E");

@@ -275,6 +275,15 @@ fn commands_clean_and_trim() {
     hub.run(&["topics", "alter", "t", "--retention-days", "1", "--retention-ms", "1"]).fails_with(2);
     hub.run(&["pub", "t", "1", "--key", "k"]).ok();
     assert_eq!(hub.run(&["topics", "forget", "t", "k"]).ok(), "{\"events\":1}\n");
+    for key in ["ab", "a\nb", "a\tb", "a\rb"] {
+        hub.run(&["pub", "t", "1", "--key", key]).ok();
+    }
+    for key in ["a\nb", "a\tb", "a\rb"] {
+        assert_eq!(hub.run(&["topics", "forget", "t", key]).ok(), "{\"events\":1}\n");
+        assert_eq!(hub.run(&["topics", "forget", "t", key]).ok(), "{\"events\":0}\n", "it was another key");
+    }
+    assert!(hub.run(&["topics", "forget", "t", ".."]).fails_with(1).contains("no URL can name"));
+    assert_eq!(hub.run(&["topics", "forget", "t", "ab"]).ok(), "{\"events\":1}\n");
     assert!(hub.run(&["topics", "forget", "none", "k"]).fails_with(1).contains("not_found"));
     assert!(hub.run(&["topics", "clean", "none"]).fails_with(1).contains("not_found"));
 }

@@ -73,16 +73,32 @@ pub(crate) async fn status(
     topic: &TopicState,
     kept: &[Kept],
 ) -> Result<Option<SnapshotStatus>, ReadError> {
-    let Some(config) = &topic.config.snapshot else { return Ok(None) };
-    let target = log.topic(&config.topic).await?;
-    let series = Series::load(log, topic).await?.0;
-    let series = series.filter(|series| target.as_ref().is_some_and(|target| series.is_of(topic, target)));
-    let Series { pass, through, since, .. } = series.unwrap_or_default();
+    if topic.config.snapshot.is_none() {
+        return Ok(None);
+    }
+    let Series { pass, through, since, .. } = series_of(log, topic).await?.unwrap_or_default();
     // Of what was given up before it was read, no key is left that could have a record.
     let first_or = |(partition, kept): (usize, &Kept)| {
         kept.bounds.first.max(through.get(partition).copied().unwrap_or_default())
     };
     Ok(Some(SnapshotStatus { pass, through: kept.iter().enumerate().map(first_or).collect(), since }))
+}
+
+/// By partition, below which offset each key has its record, a key that has ended as well; `None` where there are no records,
+/// so that nobody misses one.
+pub(super) async fn recorded(
+    log: &dyn EventLog,
+    topic: &TopicState,
+) -> Result<Option<Vec<Offset>>, ReadError> {
+    Ok(series_of(log, topic).await?.map(|series| series.through))
+}
+
+/// The records of a topic in the snapshot topic that it has now, if they were begun.
+async fn series_of(log: &dyn EventLog, topic: &TopicState) -> Result<Option<Series>, ReadError> {
+    let Some(config) = &topic.config.snapshot else { return Ok(None) };
+    let target = log.topic(&config.topic).await?;
+    let series = Series::load(log, topic).await?.0;
+    Ok(series.filter(|series| target.is_some_and(|target| series.is_of(topic, &target))))
 }
 
 /// The topics that hold snapshots of a topic, also where its settings named them before and do not any more.

@@ -98,6 +98,23 @@ pub async fn the_snapshot_topic_is_made_and_compacted(s: Stage) {
     );
 }
 
+pub async fn a_tombstone_stays_until_it_has_a_record(s: Stage) {
+    let settings =
+        TopicPatch { compaction: Some(true), tombstone_retention_ms: Some(10), ..to("t.snapshot") };
+    let topic = s.topic_with("t", settings).await;
+    s.record(&topic, &[of("a")]).await;
+    s.snapshot(&topic).await;
+    s.record(&topic, &[end_of("a")]).await;
+    s.clock.advance(20);
+    s.clean(&topic).await;
+    assert_eq!(s.offsets(&topic).await, [1]);
+    assert_eq!(s.snapshot(&topic).await, 1);
+    let ended = s.records("t.snapshot").await.pop().expect("a record");
+    assert_eq!((ended.place(), ended.payload), ((0, 1), serde_json::Value::Null));
+    s.clean(&topic).await;
+    assert_eq!((s.offsets(&topic).await, s.through(&topic).await), (vec![], vec![2]));
+}
+
 pub async fn the_greatest_time_of_a_key_is_kept_through_passes(s: Stage) {
     let topic = s.topic_with("t", to("t.snapshot")).await;
     let at = |ts| Draft { ts: Some(ts), ..of("a") };
