@@ -99,7 +99,8 @@ pub trait EventLog: Send + Sync {
     /// The kept events of one key in the order in which they were committed, over all partitions; that is
     /// also the order of partition and offset.
     ///
-    /// Starts after the event at `request.after`, which must be or have been one of the key's, or at the first one.
+    /// Starts after the event at `request.after`, or at the first one. Where no event of the key is or was there, only those of
+    /// that partition are sure to be told.
     /// At most `limit` events and about `max_bytes`; fewer only at the end or for the bytes, and none only at the end.
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError>;
 

@@ -337,10 +337,10 @@ impl Reader {
                 Err(QueryError::Read(ReadError::NotRaised { .. })) if !events.is_empty() => break,
                 batch => batch?,
             };
-            let Some(batch) = batch else {
+            let Some((looked_at, batch)) = batch else {
                 return Ok(QueryPage { events, next: None, scanned, is_slow: false });
             };
-            scanned += batch.len();
+            scanned += looked_at;
             let (start, is_judged) = (Instant::now(), turn.is_some());
             let batch = self.wanted(batch, turn);
             if is_judged {
@@ -349,7 +349,9 @@ impl Reader {
             for event in batch {
                 if events.len() == limit {
                     // More was read than is handed out: the next page starts with this one.
-                    self.place = QueryPosition { partition: event.partition, offset: Some(event.offset) };
+                    let before = self.query.key.as_ref().and(events.last());
+                    let Event { partition, offset, .. } = *before.unwrap_or(&event);
+                    self.place = QueryPosition { partition, offset: Some(offset) };
                     self.at_end = false;
                     break;
                 }
@@ -382,8 +384,8 @@ impl Reader {
         self.query.partition.is_some() || partition.0 + 1 >= self.topic.config.partitions
     }
 
-    /// Some more events, or `None` at the end of the last partition.
-    async fn next_of_partitions(&mut self, limit: usize) -> Result<Option<Vec<Event>>, QueryError> {
+    /// Some more events and how many that are, or `None` at the end of the last partition.
+    async fn next_of_partitions(&mut self, limit: usize) -> Result<Option<(usize, Vec<Event>)>, QueryError> {
         loop {
             let partition = self.query.partition.unwrap_or(self.place.partition);
             let from = match self.place.offset {
@@ -410,7 +412,7 @@ impl Reader {
                 if !page.events.is_empty() {
                     self.at_end = self.is_last(partition) && page.next >= page.end.min(end);
                     self.place = QueryPosition { partition, offset: Some(page.next) };
-                    return Ok(Some(page.events));
+                    return Ok(Some((page.events.len(), page.events)));
                 }
             }
             if self.is_last(partition) {
@@ -455,14 +457,23 @@ impl Reader {
         })
     }
 
-    /// Some more events of the key, or `None` at the end. Events before the query's start are passed over.
-    async fn next_of_key(&mut self, limit: usize) -> Result<Option<Vec<Event>>, QueryError> {
+    /// Some more events of the key and how many were looked at, or `None` at the end. Events before the query's start are
+    /// passed over.
+    async fn next_of_key(&mut self, limit: usize) -> Result<Option<(usize, Vec<Event>)>, QueryError> {
         let starts = self.starts().await?;
+        let Query { from, partition: only, to_ts, filter, .. } = &self.query;
+        // Without anything to leave out, what is read is what is handed out. Else each look has to be worth it: it may go through
+        // much of what there is of the key.
+        let everything =
+            matches!(from, From::Earliest) && only.is_none() && to_ts.is_none() && filter.is_none();
+        let only = only.or((starts.len() == 1).then_some(Partition(0)));
+        let start = only.and_then(|only| Some((only, starts.get(only.0 as usize)?.0.checked_sub(1)?)));
+        let after = self.place.offset.map(|offset| (self.place.partition, offset));
         let request = HistoryRequest {
             topic: self.topic.pinned(),
             key: self.query.key.clone().unwrap_or_default(),
-            after: self.place.offset.map(|offset| (self.place.partition, offset)),
-            limit: limit.min(READ_EVENTS),
+            after: after.max(start.map(|(partition, before)| (partition, Offset(before)))),
+            limit: if everything { limit.min(READ_EVENTS) } else { READ_EVENTS },
             max_bytes: self.read_bytes(),
         };
         let is_asked_for = |partition: Partition, offset: Offset| {
@@ -473,15 +484,16 @@ impl Reader {
             // Nobody wants to know what could be made of it.
             Err(ReadError::NotRaised { partition, offset, .. }) if !is_asked_for(partition, offset) => {
                 self.place = QueryPosition { partition, offset: Some(offset) };
-                return Ok(Some(Vec::new()));
+                return Ok(Some((1, Vec::new())));
             }
             events => events?,
         };
         self.check_place().await?;
         let Some(last) = events.last() else { return Ok(None) };
         self.place = QueryPosition { partition: last.partition, offset: Some(last.offset) };
+        let looked_at = events.len();
         events.retain(|event| is_asked_for(event.partition, event.offset));
-        Ok(Some(events))
+        Ok(Some((looked_at, events)))
     }
 
     /// Fails where the place in the history of a key is no longer kept: what came after it may be gone, too.

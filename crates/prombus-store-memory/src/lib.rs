@@ -155,8 +155,7 @@ impl EventLog for MemoryStore {
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
         self.in_topic(&request.topic, |topic| {
             let all = topic.keys.get(request.key.as_str()).map_or(&[][..], Vec::as_slice);
-            let start =
-                request.after.map_or(0, |after| all.iter().position(|at| *at == after).map_or(0, |i| i + 1));
+            let start = request.after.map_or(0, |after| all.partition_point(|at| *at <= after));
             let mut bytes = 0;
             let events = all[start..].iter().filter_map(|at| topic.at(*at));
             Ok(events

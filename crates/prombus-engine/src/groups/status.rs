@@ -236,7 +236,15 @@ impl Group {
         let mut read = Ok(());
         if partition.lag > 0 && events.iter().all(|event| event.offset < next) {
             // A page ends before what cannot be read, and only who starts there learns why.
-            read = self.events_at(index, next, 1).await.map(|oldest| events.extend(oldest));
+            read = match self.events_at(index, next, 1).await {
+                Ok(oldest) => {
+                    events.extend(oldest);
+                    Ok(())
+                }
+                // What is delivered may be gone, with all that came after it.
+                Err(ReadError::Gone { .. }) => Ok(()),
+                Err(error) => Err(error),
+            };
         }
         let is_before = |event: &&Event| event.offset < next;
         partition.last = events.iter().find(is_before).map(|event| (event.id, event.ts));

@@ -14,6 +14,7 @@ mod conformance;
 mod groups;
 mod groups_simulation;
 mod projections;
+mod queries;
 mod schemas;
 mod time_travel;
 mod two_hubs;

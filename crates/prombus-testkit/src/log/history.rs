@@ -38,12 +38,15 @@ pub async fn a_page_of_history_is_full_unless_it_ends(s: Subject) {
     let (topic, key) = (TopicRef::from(&topic), "k".to_owned());
     let request = HistoryRequest { topic, key, after: None, limit: 7, max_bytes: PAGE_BYTES };
     for (start, length) in [(0, 7), (12, 7), (13, 7), (14, 6), (19, 1), (20, 0)] {
-        let after = (start > 0).then(|| (Partition(0), Offset(3 * (start - 1))));
-        let page =
-            must(s.log.history(HistoryRequest { after, ..request.clone() }).await, "histories are read");
-        assert_eq!(page.len(), length, "a page has fewer than `limit` events only at the end");
-        let wanted = expected((start as usize..start as usize + length).map(|n| 3 * n));
-        assert_eq!(payloads(&page), wanted, "a page starts after the event that it is asked to");
+        // Also where an event of no key or of another one is.
+        for others in 0..3 {
+            let after = (start > 0).then(|| (Partition(0), Offset(3 * (start - 1) + others)));
+            let page =
+                must(s.log.history(HistoryRequest { after, ..request.clone() }).await, "histories are read");
+            assert_eq!(page.len(), length, "a page has fewer than `limit` events only at the end");
+            let wanted = expected((start as usize..start as usize + length).map(|n| 3 * n));
+            assert_eq!(payloads(&page), wanted, "a page starts after the place that it is asked to");
+        }
     }
 }
 

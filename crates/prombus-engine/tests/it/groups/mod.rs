@@ -159,6 +159,7 @@ behaviours! {
         a_group_is_moved_up_and_says_what_it_lost
         a_loss_is_told_though_nobody_reads
         what_is_in_flight_can_still_be_settled
+        a_group_has_a_status_though_all_that_it_holds_is_gone
         an_event_that_is_gone_before_its_retry_is_lost
         an_event_that_waits_for_its_retry_is_lost_at_once
         an_event_that_is_gone_before_its_death_has_no_letter

@@ -80,6 +80,19 @@ pub async fn what_is_in_flight_can_still_be_settled(s: Stage) {
     assert!(is_done(&group.status().await.unwrap()));
 }
 
+pub async fn a_group_has_a_status_though_all_that_it_holds_is_gone(s: Stage) {
+    let topic = s.topic("all.gone", 1).await;
+    s.publish_numbers(&topic, None, 0..5).await;
+    let group = s.group(&topic, "g", defaults()).await;
+    let taken = group.take("m", 2).await;
+    s.trim(&topic, 5).await;
+    let status = group.status().await.expect("a status");
+    assert_eq!((status.partitions[0].lag, status.partitions[0].in_flight), (2, 2));
+    assert_eq!(group.lag_ms(&status).await.unwrap(), 0, "how long they wait is not known any more");
+    group.ack_all(&taken).await;
+    assert!(is_done(&group.status().await.unwrap()));
+}
+
 pub async fn an_event_that_is_gone_before_its_retry_is_lost(s: Stage) {
     let topic = s.topic("gone.retry", 1).await;
     s.publish_numbers(&topic, Some("k"), 0..3).await;
