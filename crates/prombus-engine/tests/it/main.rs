@@ -11,6 +11,7 @@ mod cleaning;
 mod cleaning_crash;
 mod commits;
 mod conformance;
+mod golden;
 mod groups;
 mod groups_simulation;
 mod projections;
