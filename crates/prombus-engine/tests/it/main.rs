@@ -16,6 +16,7 @@ mod groups;
 mod groups_simulation;
 mod projections;
 mod schemas;
+mod schemas_crash;
 mod time_travel;
 mod two_hubs;
 mod upcasts;
