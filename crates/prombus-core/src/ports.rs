@@ -213,7 +213,7 @@ pub struct Bounds {
 pub struct Kept {
     /// The offsets between which events are kept.
     pub bounds: Bounds,
-    /// The [sizes](Event::size) of the events that are kept. Events of folders that did not count them are not counted.
+    /// The [sizes](Event::size) of the events that are kept.
     pub bytes: u64,
     /// The time from which on the events that are kept say what every key was.
     pub horizon_ts: u64,

@@ -22,6 +22,7 @@ mod publish;
 mod raw_publish;
 mod read;
 mod reports;
+mod rewritten;
 mod snapshot_topics;
 mod snapshots;
 mod states;

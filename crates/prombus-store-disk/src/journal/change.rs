@@ -7,7 +7,7 @@ use crate::state::view::{Change, Counters, IndexChange, PartitionExtent};
 use bytes::Bytes;
 use prombus_core::collection::{CollectionConfig, IndexState, Progress};
 use prombus_core::{
-    CollectionState, Cursor, CursorKey, Document, Epoch, Json, Offset, Offsets, Partition, TopicName,
+    Bounds, CollectionState, Cursor, CursorKey, Document, Epoch, Json, Offset, Offsets, Partition, TopicName,
     TopicNumber, TopicState,
 };
 use std::sync::Arc;
@@ -54,6 +54,11 @@ pub fn write(out: &mut Vec<u8>, change: &Change) -> Result<(), TooLong> {
             {
                 number(out, value);
             }
+        }),
+        Change::EarlyExtent(partition, Bounds { first, next }) => write_item(out, EXTENT, |out| {
+            partition_ref(out, *partition);
+            number(out, first.0);
+            number(out, next.0);
         }),
         Change::Holes(partition, offsets) => write_item(out, HOLES, |out| {
             partition_ref(out, *partition);
@@ -151,13 +156,10 @@ pub fn parse(kind: u8, content: &[u8]) -> Option<Change> {
             Change::Topic(TopicState { name, number, revision, config, growths })
         }
         TOPIC_GONE => Change::TopicGone(TopicName::parse(rest.string()?).ok()?),
-        // As early builds wrote it, which did not count bytes.
         EXTENT => {
             let partition = rest.partition_ref()?;
-            Change::Extent(
-                partition,
-                PartitionExtent { first: rest.number()?, next: rest.number()?, ..PartitionExtent::default() },
-            )
+            let (first, next) = (Offset(rest.number()?), Offset(rest.number()?));
+            Change::EarlyExtent(partition, Bounds { first, next })
         }
         KEPT_EXTENT => {
             let partition = rest.partition_ref()?;
@@ -337,6 +339,10 @@ mod tests {
             Change::Extent(
                 PartitionRef { topic: 1, partition: 2 },
                 PartitionExtent { first: 3, next: 4, bytes: 5, horizon_ts: 6, has_holes: true },
+            ),
+            Change::EarlyExtent(
+                PartitionRef { topic: 1, partition: 2 },
+                Bounds { first: Offset(3), next: Offset(4) },
             ),
             Change::Holes(PartitionRef { topic: 1, partition: 2 }, [3, 9].map(Offset).into_iter().collect()),
             Change::Collection(collection.with_progress(0, building.clone())),

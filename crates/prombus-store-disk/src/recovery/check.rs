@@ -617,7 +617,8 @@ impl<'a> Check<'a> {
     fn checkpoint(&mut self, pos: Pos, view: &View) {
         // What keeps it from being read was told already.
         let Some(stored) = self.stored(pos) else { return };
-        let comparison = Comparison { stored: &stored, replayed: view, counts_bytes: self.counts_bytes };
+        let counts_bytes = self.counts_bytes && !stored.view.lacks_bytes && !view.lacks_bytes;
+        let comparison = Comparison { stored: &stored, replayed: view, counts_bytes };
         if let Ok(false) = is_same(comparison) {
             let what = "it does not hold what the journal gives";
             self.remakeable(&checkpoint::path(self.dir, pos), 0, what);

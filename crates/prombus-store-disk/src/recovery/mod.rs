@@ -2,5 +2,6 @@
 
 pub(crate) mod check;
 pub(crate) mod compare;
+pub(crate) mod count;
 pub(crate) mod recover;
 pub(crate) mod replay;

@@ -15,6 +15,7 @@ use crate::journal::part::{
 };
 use crate::journal::position::Pos;
 use crate::journal::scan::{FlushEvidence, PartBytes, Tail};
+use crate::recovery::count::{CountedPart, count_bytes};
 use crate::recovery::replay::{BadBatch, Replay};
 use crate::state::checkpoint;
 use crate::state::checkpoints::{Checkpoints, KnownCheckpoint};
@@ -172,6 +173,7 @@ pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, 
     let older = recovery.open_older(&files)?;
     recovery.replay_parts(&files)?;
     recovery.settle_older(&files, older)?;
+    recovery.count_bytes()?;
     recovery.finish(opening.reserve, lock)
 }
 
@@ -465,6 +467,22 @@ impl<'a> Recovery<'a> {
         self.parts.splice(..0, older);
         self.remove_lone_indexes()?;
         self.remove_superseded(files)
+    }
+
+    /// Counts the bytes of events where earlier builds did not. The next checkpoint has them.
+    fn count_bytes(&mut self) -> Result<(), OpenError> {
+        if !self.replay.view.lacks_bytes {
+            return Ok(());
+        }
+        tracing::info!(
+            "counting the bytes of all events, which earlier versions did not; the next start has them"
+        );
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            parts.push(CountedPart { part: part.clone(), end: self.end_of(part)? });
+        }
+        count_bytes(&mut self.replay.view, &parts);
+        Ok(())
     }
 
     /// Opens a part of which the checkpoint has everything but the events.

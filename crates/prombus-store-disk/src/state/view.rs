@@ -66,6 +66,9 @@ pub struct View {
     pub topics: OrdMap<TopicName, Arc<TopicState>>,
     /// Partitions that ever had an event or were trimmed.
     pub extents: HashMap<PartitionRef, PartitionExtent>,
+    /// Whether what they say of bytes is too little, as builds left it that did not count them. They are counted before the
+    /// view is anybody's.
+    pub lacks_bytes: bool,
     /// Offsets between the bounds whose events were given up.
     pub holes: HashMap<PartitionRef, Arc<Offsets>>,
     /// Keys that are to be erased, by the number of their topic, and the commit that they were last forgotten by.
@@ -95,6 +98,8 @@ pub enum Change {
     TopicGone(TopicName),
     /// What is kept of a partition (after some was given up, and in checkpoints).
     Extent(PartitionRef, PartitionExtent),
+    /// The same as builds logged it that did not count bytes.
+    EarlyExtent(PartitionRef, Bounds),
     /// Single events of a partition were given up.
     Holes(PartitionRef, Offsets),
     /// A collection as it is now, with no documents where it is new.
@@ -144,6 +149,7 @@ impl Change {
             Self::Topic(_)
             | Self::TopicGone(_)
             | Self::Extent(..)
+            | Self::EarlyExtent(..)
             | Self::Holes(..)
             | Self::CollectionGone(_)
             | Self::CollectionSwap(..)
@@ -210,6 +216,11 @@ impl View {
             && self.holes.get(&partition).is_none_or(|holes| !holes.contains(Offset(offset)))
     }
 
+    fn set_extent(&mut self, partition: PartitionRef, extent: PartitionExtent) {
+        self.extents.insert(partition, extent);
+        self.change_holes(partition, |holes| holes.remove_below(Offset(extent.first)));
+    }
+
     fn change_holes(&mut self, partition: PartitionRef, change: impl FnOnce(&mut Offsets)) {
         let mut holes = self.holes.remove(&partition).unwrap_or_default();
         change(Arc::make_mut(&mut holes));
@@ -226,9 +237,11 @@ impl View {
                 self.topics.insert(state.name.clone(), Arc::new(state));
             }
             Change::TopicGone(name) => self.remove_topic(&name),
-            Change::Extent(partition, extent) => {
-                self.extents.insert(partition, extent);
-                self.change_holes(partition, |holes| holes.remove_below(Offset(extent.first)));
+            Change::Extent(partition, extent) => self.set_extent(partition, extent),
+            Change::EarlyExtent(partition, Bounds { first, next }) => {
+                self.lacks_bytes = true;
+                let extent = PartitionExtent { first: first.0, next: next.0, ..PartitionExtent::default() };
+                self.set_extent(partition, extent);
             }
             Change::Holes(partition, offsets) => {
                 let PartitionExtent { first, next, .. } = self.extent(partition);

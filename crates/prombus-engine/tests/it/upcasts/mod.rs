@@ -5,7 +5,7 @@ mod copies;
 mod groups;
 mod projections;
 mod reads;
-mod stage;
+pub mod stage;
 mod storing;
 
 behaviours! {
