@@ -190,7 +190,7 @@ impl Reading {
     }
 
     /// Reads until it ends, or has the last event.
-    async fn to_the_end(&mut self) {
+    async fn read_to_end(&mut self) {
         while self.seen.last() != Some(&(EVENTS - 1)) && self.step().await {}
     }
 
@@ -225,7 +225,7 @@ async fn readers_that_are_not_overtaken_get_all_that_is_kept() {
     let kept: Vec<u64> = (0..EVENTS).filter(|n| is_kept(*n)).collect();
     assert_eq!(late, kept.iter().copied().filter(|n| *n >= READ).collect::<Vec<_>>());
     for reading in &mut readers {
-        reading.to_the_end().await;
+        reading.read_to_end().await;
         let what = reading.what.clone();
         assert!(matches!(reading.end, None | Some(End::Whole)), "{what}: {:?}", reading.end);
         assert!(reading.seen.is_sorted_by(|a, b| a < b), "{what}: {:?}", reading.seen);
@@ -236,7 +236,7 @@ async fn readers_that_are_not_overtaken_get_all_that_is_kept() {
         assert_eq!(hot.pop(), Some(EVENTS - 3), "{what}");
         are_the_first(&hot, HOT, &what);
     }
-    let first: Vec<u64> = pulled.drain(..).collect();
+    let first: Vec<u64> = std::mem::take(&mut pulled);
     assert_eq!(first, (0..150).collect::<Vec<_>>());
     let rest = hub.pull(usize::MAX).await;
     assert_eq!(rest, kept.iter().copied().filter(|n| *n >= 150).collect::<Vec<_>>());
@@ -268,7 +268,7 @@ async fn readers_that_are_overtaken_are_told_and_get_nothing_else() {
     hub.trim(FIRST).await;
     hub.forget_and_clean().await;
     for mut reading in readers {
-        reading.to_the_end().await;
+        reading.read_to_end().await;
         let Reading { what, seen, end, .. } = reading;
         assert!((READ..AHEAD).contains(&(seen.len() as u64)), "{what}: {}", seen.len());
         assert_eq!(seen, (0..seen.len() as u64).collect::<Vec<_>>(), "{what}");
