@@ -26,9 +26,9 @@ use crate::time_travel::TimeTravel;
 use crate::topics::{self, TopicNumbers, TopicsWatch};
 pub use assembly::{HubOptions, Limits, Store};
 use prombus_core::{
-    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog, Kept, NewTopics,
-    Partition, ReadError, Receipt, Sequence, StoreStatus, Ticket, TopicConfig, TopicName, TopicPatch,
-    TopicRef, TopicState, Watched,
+    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog, Kept, MadeFor,
+    NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, Ticket, TopicConfig, TopicName,
+    TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::sync::Arc;
 use tokio::sync::{MutexGuard, watch};
@@ -131,7 +131,9 @@ impl Hub {
             let now = self.store.log.topic(name).await.map_err(unavailable)?;
             let made = now.is_none();
             let mut limits = CommitLimits::default();
-            let config = patch.clone().apply(now.as_ref().map(|now| now.config.clone()).unwrap_or_default());
+            let before = now.as_ref().map(|now| now.config.clone());
+            let before = before.unwrap_or_else(|| self.new_topics.config_of(name, MadeFor::Events));
+            let config = patch.clone().apply(before);
             check_copies(name, &config)?;
             let keeps_snapshots = now.as_ref().is_some_and(|now| now.config.snapshot == config.snapshot);
             let change = match now {
