@@ -23,12 +23,12 @@ use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
 use crate::schemas::Schemas;
 use crate::time_travel::TimeTravel;
-use crate::topics::{self, TopicNumbers, TopicsWatch};
+use crate::topics::{self, TopicNumbers, TopicsWatch, kept_of};
 pub use assembly::{HubOptions, Limits, Store};
 use prombus_core::{
     Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog, Kept, MadeFor,
-    NewTopics, Partition, ReadError, Receipt, Sequence, StoreStatus, Ticket, TopicConfig, TopicName,
-    TopicPatch, TopicRef, TopicState, Watched,
+    NewTopics, ReadError, Receipt, Sequence, StoreStatus, Ticket, TopicConfig, TopicName, TopicPatch,
+    TopicRef, TopicState, Watched,
 };
 use std::sync::Arc;
 use tokio::sync::{MutexGuard, watch};
@@ -95,13 +95,7 @@ impl Hub {
 
     /// What is kept of each partition of a topic.
     pub async fn kept(&self, topic: &TopicState) -> Result<Vec<Kept>, ReadError> {
-        let mut kept = Vec::with_capacity(topic.config.partitions as usize);
-        for partition in 0..topic.config.partitions {
-            kept.push(self.store.log.kept(&topic.pinned(), Partition(partition)).await?);
-            // There may be many, and the store may never wait.
-            tokio::task::consume_budget().await;
-        }
-        Ok(kept)
+        kept_of(&*self.store.log, topic).await
     }
 
     /// The first kept and the first unwritten offset of each partition of a topic.
