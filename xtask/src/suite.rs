@@ -33,7 +33,7 @@ const LONGEST: &[&str] = &[
     "tests: prombus-engine tests/it/main.rs",
 ];
 
-/// So many jobs more than there are cores run at a time: chaos waits for most of its time.
+/// How many jobs more than there are cores run at a time: chaos waits for most of its time.
 const MORE_JOBS: usize = 1;
 
 /// How many tests of a program run at a time for each core: most wait more than they compute.

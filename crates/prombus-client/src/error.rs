@@ -141,9 +141,7 @@ impl HubError {
     pub fn number(&self, name: &str) -> Option<u64> {
         self.details.get(name)?.as_u64()
     }
-}
 
-impl HubError {
     /// The error for a code of the hub.
     pub(crate) fn of_code(code: ErrorCode, message: impl Into<String>) -> Self {
         let (status, code) = (code.status(), code.as_str().to_owned());

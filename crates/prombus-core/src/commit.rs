@@ -94,7 +94,7 @@ pub struct CommitLimits {
 pub struct ReaderLimit {
     /// How the names of these readers begin.
     pub readers: &'static str,
-    /// So many.
+    /// How many.
     pub most: usize,
 }
 

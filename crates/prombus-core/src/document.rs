@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 /// The largest document, in bytes.
 pub const MAX_BODY_BYTES: usize = 4 << 20;
-/// So many values a document may hold, itself and those of all depths counted. As a tree, small values take a hundred
+/// How many values a document may hold, itself and those of all depths counted. As a tree, small values take a hundred
 /// times the memory of their text.
 pub const MAX_VALUES: usize = 1 << 16;
 /// A value counts as at least so much where it is there as a tree.

@@ -47,7 +47,7 @@ pub use homes::{Claim, ClaimRequest, Homes, HomesError, HubId, MemoryHomes};
 pub use id::IdMaker;
 pub use json::{Json, JsonError, ParseJson};
 pub use offsets::Offsets;
-pub use placing::{NewTopics, Placer};
+pub use placing::{MadeFor, NewTopics, Placer};
 pub use ports::{
     Bounds, Cursor, Documents, EventLog, HistoryRequest, Kept, Page, ReadRequest, ScanRequest, StoreStatus,
     TsRequest,

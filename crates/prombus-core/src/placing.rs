@@ -46,30 +46,34 @@ impl Placer {
     }
 }
 
-/// How topics come into being by their first event.
+/// The settings of topics that come into being, by whatever way: their first event, a group, a schema or a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct NewTopics {
     /// Their settings, where they are to have others than the usual ones.
     pub configs: HashMap<TopicName, TopicConfig>,
 }
 
+/// What a new topic is for, which its usual settings go by.
+#[derive(Debug, Clone, Copy)]
+pub enum MadeFor<'a> {
+    /// Events of its own.
+    Events,
+    /// The snapshots of a topic with these settings.
+    SnapshotsOf(&'a TopicConfig),
+    /// Copies of the events of a topic with these settings.
+    CopiesOf(&'a TopicConfig),
+}
+
 impl NewTopics {
     /// The settings of a new topic.
-    pub fn config_of(&self, topic: &TopicName) -> TopicConfig {
-        self.configs.get(topic).cloned().unwrap_or_default()
-    }
-
-    /// The settings of a new topic that holds the snapshots of one with the settings `source`.
-    pub fn snapshots_of(&self, source: &TopicConfig, topic: &TopicName) -> TopicConfig {
-        let usual =
-            || TopicConfig { partitions: source.partitions, compaction: true, ..TopicConfig::default() };
-        self.configs.get(topic).cloned().unwrap_or_else(usual)
-    }
-
-    /// The settings of a new topic that holds copies of the events of one with the settings `source`.
-    pub fn copies_of(&self, source: &TopicConfig, topic: &TopicName) -> TopicConfig {
-        let usual = || TopicConfig { dual_write: false, snapshot: None, ..source.clone() };
-        self.configs.get(topic).cloned().unwrap_or_else(usual)
+    pub fn config_of(&self, topic: &TopicName, made_for: MadeFor<'_>) -> TopicConfig {
+        self.configs.get(topic).cloned().unwrap_or_else(|| match made_for {
+            MadeFor::Events => TopicConfig::default(),
+            MadeFor::SnapshotsOf(source) => {
+                TopicConfig { partitions: source.partitions, compaction: true, ..TopicConfig::default() }
+            }
+            MadeFor::CopiesOf(source) => TopicConfig { dual_write: false, snapshot: None, ..source.clone() },
+        })
     }
 }
 
@@ -79,7 +83,7 @@ impl Commit {
         match &self.auto_create {
             // Only the hub itself publishes there, and it must be able to.
             _ if name.is_internal() => Ok(TopicConfig::default()),
-            Some(new_topics) => Ok(new_topics.config_of(name)),
+            Some(new_topics) => Ok(new_topics.config_of(name, MadeFor::Events)),
             None => Err(CommitError::TopicNotFound(name.clone())),
         }
     }

@@ -182,7 +182,7 @@ pub struct ReadRequest {
     pub partition: Partition,
     /// The first offset wanted.
     pub from: Offset,
-    /// At most so many events; at least 1.
+    /// Maximum number of events; at least 1.
     pub limit: usize,
     /// About so many bytes.
     pub max_bytes: usize,
@@ -241,7 +241,7 @@ pub struct HistoryRequest {
     pub key: String,
     /// The event after which to go on.
     pub after: Option<(Partition, Offset)>,
-    /// At most so many events; at least 1.
+    /// Maximum number of events; at least 1.
     pub limit: usize,
     /// About so many bytes.
     pub max_bytes: usize,
@@ -254,7 +254,7 @@ pub struct ScanRequest {
     pub collection: String,
     /// The key after which to go on.
     pub after: Option<String>,
-    /// At most so many documents; at least 1.
+    /// Maximum number of documents; at least 1.
     pub limit: usize,
 }
 

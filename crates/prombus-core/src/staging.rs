@@ -34,8 +34,8 @@ pub trait Staging {
     where
         Self: 'a;
 
-    /// The topic of that name.
-    fn topic(&self, name: &TopicName) -> Option<&TopicState>;
+    /// The topic of that name, shared, so that it can be held while its events are appended.
+    fn topic(&self, name: &TopicName) -> Option<&Arc<TopicState>>;
 
     /// How many topics there are.
     fn topic_count(&self) -> usize;
@@ -93,7 +93,7 @@ pub trait Staging {
     /// Puts a collection that was called `from` in place of the one that has its new name, if there is one.
     fn rename_collection(&mut self, from: &Arc<str>, renamed: CollectionState) -> Result<(), CommitError>;
 
-    /// Appends events, most often with [`append_each`]. Says where they are, and how durable their topics want them.
+    /// Appends events with [`append_each`]. Says where they are, and how durable their topics want them.
     fn append_all(
         &mut self,
         appends: &[Append],
@@ -154,7 +154,7 @@ pub struct AppendOne<'a> {
 pub fn stage<S: Staging>(to: &mut S, commit: &Commit, result_bytes: usize) -> Result<Receipt, CommitError> {
     // As they are before this commit, which may change them itself.
     for fence in &commit.expected_topics {
-        fence.check(to.topic(&fence.name))?;
+        fence.check(to.topic(&fence.name).map(Arc::as_ref))?;
     }
     for change in &commit.config {
         configure(to, change, commit.limits)?;
@@ -191,7 +191,7 @@ pub fn stage<S: Staging>(to: &mut S, commit: &Commit, result_bytes: usize) -> Re
     Ok(receipt)
 }
 
-fn existing<'a>(to: &'a impl Staging, name: &TopicName) -> Result<&'a TopicState, CommitError> {
+fn existing<'a>(to: &'a impl Staging, name: &TopicName) -> Result<&'a Arc<TopicState>, CommitError> {
     to.topic(name).ok_or_else(|| CommitError::TopicNotFound(name.clone()))
 }
 
@@ -238,7 +238,7 @@ pub fn append_each<S: Staging>(
 ) -> Result<Durability, CommitError> {
     let mut durability = Durability::Interval;
     // That of the event before, mostly.
-    let mut known: Option<TopicState> = None;
+    let mut known: Option<Arc<TopicState>> = None;
     for (index, append) in appends.iter().enumerate() {
         let topic = match known.take().filter(|topic| topic.name == append.topic) {
             Some(topic) => topic,
@@ -257,7 +257,7 @@ pub fn append_each<S: Staging>(
 
 /// Appends an event: it has a partition, then it may repeat an id, and only one that does not is held to what it expects.
 /// Says where the first one is if it repeats one.
-pub fn append<S: Staging>(
+fn append<S: Staging>(
     stage: &mut S,
     one: &AppendOne<'_>,
     to: &mut S::AppendState<'_>,
@@ -279,7 +279,7 @@ pub fn append<S: Staging>(
 }
 
 /// Makes the topic of an event if it does not exist and the commit makes it.
-pub fn make_missing(to: &mut impl Staging, name: &TopicName, commit: &Commit) -> Result<(), CommitError> {
+fn make_missing(to: &mut impl Staging, name: &TopicName, commit: &Commit) -> Result<(), CommitError> {
     match to.topic(name) {
         Some(_) => Ok(()),
         None => create(to, name, commit.new_topic(name)?, commit.limits),

@@ -16,7 +16,7 @@ use std::task::Poll;
 use tokio::sync::watch;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// So many slots do all topics share.
+/// How many slots all topics share.
 const SLOTS: usize = 1024;
 /// Whoever would listen to more of them at a time listens to everything: then most commits are for it.
 const MOST_AT_ONCE: usize = 32;

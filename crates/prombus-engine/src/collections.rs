@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// So many queries run at once; others wait for their turn.
+/// How many queries run at once; others wait for their turn.
 const MAX_QUERIES: usize = 32;
 /// What a query may sort in memory while others do the same. What needs more runs again, with no other like it.
 const SMALL_SORT_BYTES: usize = 1 << 20;

@@ -274,20 +274,19 @@ mod tests {
     }
 
     async fn follower(store: &Arc<MemoryStore>, resume: Option<Resume>) -> Follower {
-        let query = Query {
-            from: From::Earliest,
-            partition: None,
-            key: None,
-            to_ts: None,
-            filter: None,
-            normalize: false,
-        };
+        let query = Query::of_all(From::Earliest);
         let state = store.topic(&topic()).await.unwrap().unwrap();
         Follower::new(store.clone(), state, query, resume).await.unwrap()
     }
 
-    async fn next_partition(follower: &mut Follower) -> Option<u32> {
-        follower.next_events().await.unwrap().map(|events| events[0].partition.0)
+    /// The partition of each page, in order.
+    async fn order_of(store: &Arc<MemoryStore>) -> Vec<u32> {
+        let mut follower = follower(store, None).await;
+        let mut order = Vec::new();
+        while let Some(events) = follower.next_events().await.unwrap() {
+            order.push(events[0].partition.0);
+        }
+        order
     }
 
     #[tokio::test]
@@ -307,12 +306,7 @@ mod tests {
         let store = store(2).await;
         publish(&store, 0, 3 * READ_EVENTS).await;
         publish(&store, 1, 1).await;
-        let mut follower = follower(&store, None).await;
-        let mut order = Vec::new();
-        while let Some(partition) = next_partition(&mut follower).await {
-            order.push(partition);
-        }
-        assert_eq!(order, [0, 1, 0, 0]);
+        assert_eq!(order_of(&store).await, [0, 1, 0, 0]);
     }
 
     #[tokio::test]
@@ -324,12 +318,7 @@ mod tests {
         store.commit(Arc::new(Commit { config: vec![grown], ..Commit::default() })).await.unwrap();
         publish(&store, 0, 2 * READ_EVENTS).await;
         publish(&store, 1, 1).await;
-        let mut follower = follower(&store, None).await;
-        let mut order = Vec::new();
-        while let Some(partition) = next_partition(&mut follower).await {
-            order.push(partition);
-        }
-        assert_eq!(order, [0, 0, 1, 0, 0]);
+        assert_eq!(order_of(&store).await, [0, 0, 1, 0, 0]);
     }
 
     proptest! {

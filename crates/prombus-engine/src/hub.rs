@@ -23,11 +23,11 @@ use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
 use crate::schemas::Schemas;
 use crate::time_travel::TimeTravel;
-use crate::topics::{self, TopicNumbers, TopicsWatch};
+use crate::topics::{self, TopicNumbers, TopicsWatch, kept_of};
 pub use assembly::{HubOptions, Limits, Store};
 use prombus_core::{
-    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog, Kept, NewTopics,
-    Partition, ReadError, Receipt, Sequence, StoreStatus, Ticket, TopicConfig, TopicName, TopicPatch,
+    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog, Kept, MadeFor,
+    NewTopics, ReadError, Receipt, Sequence, StoreStatus, Ticket, TopicConfig, TopicName, TopicPatch,
     TopicRef, TopicState, Watched,
 };
 use std::sync::Arc;
@@ -95,13 +95,7 @@ impl Hub {
 
     /// What is kept of each partition of a topic.
     pub async fn kept(&self, topic: &TopicState) -> Result<Vec<Kept>, ReadError> {
-        let mut kept = Vec::with_capacity(topic.config.partitions as usize);
-        for partition in 0..topic.config.partitions {
-            kept.push(self.store.log.kept(&topic.pinned(), Partition(partition)).await?);
-            // There may be many, and the store may never wait.
-            tokio::task::consume_budget().await;
-        }
-        Ok(kept)
+        kept_of(&*self.store.log, topic).await
     }
 
     /// The first kept and the first unwritten offset of each partition of a topic.
@@ -131,7 +125,9 @@ impl Hub {
             let now = self.store.log.topic(name).await.map_err(unavailable)?;
             let made = now.is_none();
             let mut limits = CommitLimits::default();
-            let config = patch.clone().apply(now.as_ref().map(|now| now.config.clone()).unwrap_or_default());
+            let before = now.as_ref().map(|now| now.config.clone());
+            let before = before.unwrap_or_else(|| self.new_topics.config_of(name, MadeFor::Events));
+            let config = patch.clone().apply(before);
             check_copies(name, &config)?;
             let keeps_snapshots = now.as_ref().is_some_and(|now| now.config.snapshot == config.snapshot);
             let change = match now {

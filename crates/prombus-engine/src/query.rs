@@ -59,6 +59,13 @@ pub struct Query {
     pub normalize: bool,
 }
 
+impl Query {
+    /// All events from there on, as they were published.
+    pub fn of_all(from: From) -> Self {
+        Self { from, partition: None, key: None, to_ts: None, filter: None, normalize: false }
+    }
+}
+
 /// A part of the answer.
 #[derive(Debug)]
 pub struct QueryPage {

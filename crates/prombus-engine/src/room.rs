@@ -21,13 +21,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use under_way::{Change, Changes, UnderWay};
 
-/// So much may be under way at a time, in KiB. A commit of more goes alone.
+/// How much may be under way at a time, in KiB. A commit of more goes alone.
 pub(crate) const MOST_KIB: usize = 16 << 10;
 /// A commit of less does not have to wait.
 const LITTLE_KIB: usize = 64;
 /// What each write of a consumer counts at least.
 const LEAST_BYTES: usize = 1 << 10;
-/// So much of all documents of a commit a store has at hand while it makes it. What is more is read again for each write.
+/// How much of all documents of a commit a store has at hand while it makes it. What is more is read again for each write.
 const AT_HAND_BYTES: usize = 4 << 20;
 /// After so many documents others get their turn.
 const AT_ONCE: usize = 64;

@@ -1,8 +1,10 @@
 //! Which topics there are, told to those who wait for new ones: one task looks for all of them, and only while somebody
-//! waits.
+//! waits; and what is kept of a topic.
 
 use parking_lot::Mutex;
-use prombus_core::{EventLog, Sequence, TopicName, TopicNumber, TopicState, Watched};
+use prombus_core::{
+    EventLog, Kept, Partition, ReadError, Sequence, TopicName, TopicNumber, TopicState, Watched,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -16,8 +18,20 @@ pub(crate) const SHORTEST_REST: Duration = Duration::from_millis(1);
 
 /// Rests, by how long the work took that began then.
 pub(crate) async fn rest_after(began: Instant) {
-    // Whoever is woken all the time has something else to do than to look what woke it.
+    // A task that is woken all the time should not spend all of its time on finding out what woke it.
     tokio::time::sleep((began.elapsed() * REST_FACTOR).clamp(SHORTEST_REST, LONGEST_REST)).await;
+}
+
+/// What is kept of each partition of a topic.
+pub(crate) async fn kept_of(log: &dyn EventLog, topic: &TopicState) -> Result<Vec<Kept>, ReadError> {
+    let pinned = topic.pinned();
+    let mut kept = Vec::with_capacity(topic.config.partitions as usize);
+    for partition in 0..topic.config.partitions {
+        kept.push(log.kept(&pinned, Partition(partition)).await?);
+        // There may be many, and the store may never wait.
+        tokio::task::consume_budget().await;
+    }
+    Ok(kept)
 }
 
 /// A topic that there is.

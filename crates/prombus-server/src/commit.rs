@@ -66,7 +66,7 @@ impl CommitCall {
 
     /// Refuses what the caller may not do, as far as that shows without knowing whose the leases are.
     pub fn check(&self, caller: &Caller) -> Result<(), ApiError> {
-        let publish = |topic| caller.check(AccessRequest { action: Action::Publish, topic, group: None });
+        let publish = |topic| caller.check(AccessRequest::on(Action::Publish, topic));
         self.request.writes.iter().try_for_each(|write| publish(&write.collection))?;
         self.request.publish.iter().try_for_each(|append| publish(append.topic.as_str()))?;
         if self.request.acks.is_empty() && self.not_a_lease.is_none() {
@@ -248,8 +248,7 @@ impl RateCharge {
     /// The commit was refused, and this is what the caller is told.
     fn refused(&self, by: &Requester, error: CommitRefused) -> ApiError {
         self.put_back(by);
-        let may_read =
-            |topic: &str| by.caller.may(AccessRequest { action: Action::Read, topic, group: None });
+        let may_read = |topic: &str| by.caller.may(AccessRequest::on(Action::Read, topic));
         match &error {
             CommitRefused::Bus(BusError::Commit(CommitError::NotUnique {
                 collection, key, fields, ..

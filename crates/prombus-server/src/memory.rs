@@ -32,7 +32,7 @@ const WAIT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_millis(500);
 /// Anything up to this size is most likely sent in one write, and is not worth counting.
 const SMALL_BYTES: usize = 32 << 10;
-/// So much is read from a connection at once, at most, and the headers of a request may take as much. A path with a
+/// How much is read from a connection at once, at most, and the headers of a request may take as much. A path with a
 /// query is never longer.
 pub const MAX_READ_BYTES: usize = 64 << 10;
 /// Maximum size of incomplete headers while memory is short.
@@ -43,11 +43,11 @@ const MAX_TURNS: usize = 32;
 const MAX_REPORTS: usize = 1;
 /// How many requests at a time may look for the keys of a topic.
 const MAX_KEY_ROUNDS: usize = 2;
-/// How many requests at a time may look what a change would do, through as many events as there are.
+/// How many requests at a time may find out what a change would do, through as many events as there are.
 const MAX_DRY_RUNS: usize = 2;
 /// How many pulls at a time may read deliveries, up to a few megabytes each.
 const MAX_PULLS: usize = 32;
-/// So many beside them do so by a filter, and so many make an answer by one.
+/// How many more may do so with a filter, and how many may make an answer with one.
 const MAX_FILTERED: usize = 8;
 /// The same for slow filters.
 const MAX_COSTLY: usize = 4;
@@ -78,7 +78,7 @@ struct Shared {
     reports: Semaphore,
     /// Turns for looking for the keys of a topic.
     key_rounds: Semaphore,
-    /// Turns for looking what a change would do.
+    /// Turns for finding out what a change would do.
     dry_runs: Semaphore,
 }
 
@@ -181,7 +181,7 @@ impl Memory {
         }
     }
 
-    /// A turn to look what a change would do, and room for what is read for it. Changes themselves are one at a time for each
+    /// A turn to find out what a change would do, and room for what is read for it. Changes themselves are one at a time for each
     /// topic, or small.
     pub async fn dry_run(&self, bytes: usize) -> Result<InTurn<'_>, ApiError> {
         let turn = self.turn(&self.0.dry_runs).await?;

@@ -34,7 +34,7 @@ use tower::Service;
 const MAX_TURNED_AWAY: usize = 64;
 /// How long refusing one may take.
 const TURN_AWAY_TIME: Duration = Duration::from_secs(1);
-/// So much that was written may wait in the system until it is sent. That a client takes little by little shows only if
+/// How much that was written may wait in the system until it is sent. That a client takes little by little shows only if
 /// it is little: the system tells that there is room for more when a good part of what waits has left.
 #[cfg(target_os = "linux")]
 const MAX_UNSENT_BYTES: u32 = 128 << 10;

@@ -21,7 +21,7 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 const SHORT_BYTES_PER_S: u64 = 64 << 10;
 /// And one that has much of a frame or of a request's head in flight may send none for so long.
 const SHORT_READ_PATIENCE: Duration = Duration::from_secs(5);
-/// How often one who waits looks whether memory is short.
+/// How often whoever waits checks whether memory is short.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// A stream that is waited for only so long.

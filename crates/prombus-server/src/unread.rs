@@ -18,7 +18,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// So much is read for a connection to go on. A client with more to send is better off with another one.
+/// How much is read for a connection to go on. A client with more to send is better off with another one.
 const MAX_SMALL_REST: u64 = 64 << 10;
 /// How much is read so that a client gets to see the answer.
 const MAX_DISCARDED_BYTES: usize = 64 << 20;

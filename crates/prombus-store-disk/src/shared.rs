@@ -140,7 +140,7 @@ impl Shared {
         asked > 0 && self.opened.elapsed() < Duration::from_millis(asked) + ASKED_LATELY
     }
 
-    /// Has somebody look whether there is space to be given back.
+    /// Has the rewriter check whether there is space to be given back.
     pub fn wake_rewriter(&self) {
         // Where it was woken already, it sees this too.
         let _ = self.rewriter.lock().as_ref().map(|rewriter| rewriter.try_send(()));

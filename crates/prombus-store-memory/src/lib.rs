@@ -189,11 +189,11 @@ impl EventLog for MemoryStore {
     }
 
     async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
-        Ok(self.state.read().topics.get(name).map(|topic| topic.state.clone()))
+        Ok(self.state.read().topics.get(name).map(|topic| TopicState::clone(&topic.state)))
     }
 
     async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
-        Ok(self.state.read().topics.values().map(|topic| topic.state.clone()).collect())
+        Ok(self.state.read().topics.values().map(|topic| TopicState::clone(&topic.state)).collect())
     }
 
     async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {

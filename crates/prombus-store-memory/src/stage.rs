@@ -18,7 +18,7 @@ use uuid::Uuid;
 /// What a commit changes.
 #[derive(Default)]
 pub struct Changes {
-    pub topics: BTreeMap<TopicName, Option<TopicState>>,
+    pub topics: BTreeMap<TopicName, Option<Arc<TopicState>>>,
     pub given_up: Vec<GivenUp>,
     pub forgotten: Vec<(TopicRef, ByteString)>,
     pub events: Vec<Event>,
@@ -101,7 +101,7 @@ impl Staging for Stage<'_> {
     where
         Self: 'b;
 
-    fn topic(&self, name: &TopicName) -> Option<&TopicState> {
+    fn topic(&self, name: &TopicName) -> Option<&Arc<TopicState>> {
         match self.changes.topics.get(name) {
             Some(staged) => staged.as_ref(),
             None => self.state.topics.get(name).map(|topic| &topic.state),
@@ -153,7 +153,7 @@ impl Staging for Stage<'_> {
             self.changes.next_topic += 1;
             self.topic_count += 1;
         }
-        self.changes.topics.insert(topic.name.clone(), Some(topic));
+        self.changes.topics.insert(topic.name.clone(), Some(Arc::new(topic)));
         Ok(())
     }
 

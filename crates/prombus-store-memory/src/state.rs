@@ -10,6 +10,7 @@ use prombus_core::{
     Offset, Partition, Placer, Receipt, Sequence, TopicName, TopicRef, TopicState,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use uuid::Uuid;
 
 /// Where an event is within its topic.
@@ -66,7 +67,7 @@ impl Log {
 
 #[derive(Debug)]
 pub struct Topic {
-    pub state: TopicState,
+    pub state: Arc<TopicState>,
     pub logs: Vec<Log>,
     /// A duplicate is recognised also after its first was given up; several of one id where it came again after its
     /// window.
@@ -75,7 +76,7 @@ pub struct Topic {
 }
 
 impl Topic {
-    fn new(state: TopicState) -> Self {
+    fn new(state: Arc<TopicState>) -> Self {
         let mut topic = Self { state, logs: Vec::new(), ids: HashMap::new(), keys: HashMap::new() };
         topic.grow();
         topic

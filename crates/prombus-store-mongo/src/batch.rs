@@ -16,7 +16,7 @@ use prombus_rows::{IndexStep, RowRange, Rows, RowsIter, StepLimits};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// So many bytes of documents one step of making an index goes over, about.
+/// How many bytes of documents one step of making an index goes over, about.
 const STEP_BYTES: usize = 4 << 20;
 
 /// Something for the writer to do, and who is to be told.

@@ -16,7 +16,7 @@ use uuid::Uuid;
 /// What one commit changes, or several.
 #[derive(Debug, Default)]
 pub struct Changes {
-    pub topics: BTreeMap<TopicName, Option<TopicState>>,
+    pub topics: BTreeMap<TopicName, Option<Arc<TopicState>>>,
     /// By the number of the topic, and the partition.
     pub parts: BTreeMap<(u32, u32), Part>,
     /// What topics are called of which partitions change.

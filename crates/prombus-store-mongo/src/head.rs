@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A topic, with what it holds by partition.
 #[derive(Debug, Clone)]
 pub struct Head {
-    pub state: TopicState,
+    pub state: Arc<TopicState>,
     pub rev: i64,
     pub parts: Vec<Part>,
 }
@@ -74,7 +74,7 @@ impl Head {
     }
 
     pub fn to_document(&self) -> Document {
-        let TopicState { name, number, revision, config, growths } = &self.state;
+        let TopicState { name, number, revision, config, growths } = &*self.state;
         let ends = |ends: &[Offset]| ends.iter().map(|end| Bson::Int64(end.0 as i64)).collect::<Array>();
         let mut document = doc! {
             "_id": name.as_str(),
@@ -126,7 +126,7 @@ impl Head {
             })
         };
         let parts = (0..state.config.partitions as usize).map(part).collect::<Option<_>>()?;
-        Some(Self { rev: document.get_i64("rev").ok()?, state, parts })
+        Some(Self { rev: document.get_i64("rev").ok()?, state: Arc::new(state), parts })
     }
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// So often a hub says that it is alive within its time to live.
+/// How often a hub says that it is alive within its time to live.
 const BEATS: u64 = 5;
 /// The document among claims that counts their changes; no topic is called so.
 const VERSION: &str = "~version";

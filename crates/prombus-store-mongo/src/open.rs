@@ -89,7 +89,7 @@ pub enum OpenError {
     Skew {
         /// By so much.
         ms: u64,
-        /// So much may be.
+        /// How much it may be.
         most: u64,
     },
 }

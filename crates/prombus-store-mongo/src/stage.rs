@@ -78,7 +78,7 @@ impl Staging for Stage<'_> {
     where
         Self: 'b;
 
-    fn topic(&self, name: &TopicName) -> Option<&TopicState> {
+    fn topic(&self, name: &TopicName) -> Option<&Arc<TopicState>> {
         match self.changes.topics.get(name).or_else(|| self.before.topics.get(name)) {
             Some(staged) => staged.as_ref(),
             None => self.facts.head(name).map(|head| &head.state),
@@ -145,7 +145,7 @@ impl Staging for Stage<'_> {
             }
         }
         self.changes.changed_set.changed(&topic.name);
-        self.changes.topics.insert(topic.name.clone(), Some(topic));
+        self.changes.topics.insert(topic.name.clone(), Some(Arc::new(topic)));
         Ok(())
     }
 

@@ -166,7 +166,7 @@ impl EventLog for MongoStore {
         let from = self.shared.names.heads();
         let find = from.find_one(doc! { "_id": name.as_str() });
         let found = find.read_concern(ReadConcern::majority()).await.map_err(unreadable)?;
-        Ok(found.as_ref().map(Head::of_document).transpose()?.map(|head| head.state))
+        Ok(found.as_ref().map(Head::of_document).transpose()?.map(|head| Arc::unwrap_or_clone(head.state)))
     }
 
     async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
@@ -176,7 +176,7 @@ impl EventLog for MongoStore {
         let mut topics = Vec::new();
         while found.advance().await.map_err(unreadable)? {
             let document = found.deserialize_current().map_err(unreadable)?;
-            topics.push(Head::of_document(&document)?.state);
+            topics.push(Arc::unwrap_or_clone(Head::of_document(&document)?.state));
         }
         Ok(topics)
     }

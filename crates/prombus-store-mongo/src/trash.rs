@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 /// How many events are deleted at a time.
 const EVENTS_AT_ONCE: u64 = 1_000;
-/// So long an id is kept after its window.
+/// How long an id is kept after its window.
 const IDS_KEPT_MS: i64 = 24 * 3_600_000;
 
 /// Something to delete.

@@ -3,7 +3,7 @@
 use prombus_client::{Client, ClientError, ProjectionAnswer};
 use serde_json::Value;
 
-/// So many keys, collections or projections are named.
+/// How many keys, collections or projections are named.
 const MAX_NAMED: usize = 20;
 
 /// Why a document cannot be had.

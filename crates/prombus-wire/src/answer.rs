@@ -3,23 +3,27 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// Where a published event is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
     /// Its id.
     pub id: String,
-    /// Its topic.
-    pub topic: String,
+    /// Its topic. The WebSocket does not repeat it, because whoever published knows it.
+    #[serde(default)]
+    pub topic: Arc<str>,
     /// Its partition.
     pub partition: u32,
     /// Its place in the partition.
     pub offset: u64,
     /// Its event time in epoch milliseconds.
     pub ts: u64,
-    /// What was waited for: `sync` or `interval`.
-    pub durability: String,
+    /// What was waited for: `sync` or `interval`. The WebSocket says it once for all events of a frame.
+    #[serde(default)]
+    pub durability: Cow<'static, str>,
     /// Whether it was there already, and this is the first one's position.
     pub duplicate: bool,
 }

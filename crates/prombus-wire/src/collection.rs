@@ -61,9 +61,9 @@ pub enum IndexState {
     Ready,
     /// It is being made, and not used yet.
     Building {
-        /// So many documents have been gone over.
+        /// How many documents have been gone over.
         done: u64,
-        /// So many there are to go over.
+        /// How many there are to go over.
         of: u64,
     },
     /// Documents speak against it. It is neither used nor enforced.

@@ -161,9 +161,9 @@ group_options! { request {
         pub batch: Option<bool>,
         /// Who consumes.
         pub member: Option<String>,
-        /// At most so many deliveries at once.
+        /// Maximum number of deliveries at once.
         pub batch_size: Option<usize>,
-        /// At most so many open leases.
+        /// Maximum number of open leases.
         pub max_in_flight: Option<usize>,
     }
 } }

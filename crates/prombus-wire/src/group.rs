@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 group_options! { request {
     /// The body of `POST .../pull`.
     pub struct PullRequest {
-        /// At most so many deliveries.
+        /// Maximum number of deliveries.
         pub max: Option<usize>,
         /// How long to wait for the first.
         pub wait_ms: Option<u64>,
@@ -18,7 +18,7 @@ group_options! { request {
         pub member: Option<String>,
         /// What `max` is where it is absent.
         pub batch_size: Option<usize>,
-        /// At most so many open leases of this member.
+        /// Maximum number of open leases of this member.
         pub max_in_flight: Option<usize>,
     }
 } }
@@ -310,7 +310,7 @@ pub struct ReplayRequest {
     /// Only dead letters that match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// At most so many.
+    /// The maximum number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Only tell what would be done.

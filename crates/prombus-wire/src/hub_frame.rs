@@ -4,9 +4,7 @@ use crate::answer::{EventRecord, Published};
 use crate::group::{DeliveryContext, DeliveryRecord};
 use crate::text::Text;
 use serde::Deserialize;
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use uuid::Uuid;
 
 /// Any frame of the hub. Which fields there are goes by `op`; fields that a client does not know are passed over.
 #[derive(Debug, Deserialize)]
@@ -43,7 +41,7 @@ pub struct HubFrame<'a> {
     pub durability: Option<Text<'a>>,
     /// The events of a publish of several, or of a commit.
     #[serde(default)]
-    pub events: Option<Vec<PublishedFrame>>,
+    pub events: Option<Vec<Published>>,
     /// The versions of the documents that a commit has written, by collection and key.
     #[serde(default)]
     pub versions: Option<BTreeMap<String, BTreeMap<String, u64>>>,
@@ -59,33 +57,6 @@ pub struct HubFrame<'a> {
     /// The partitions that the subscription has now.
     #[serde(default)]
     pub partitions: Option<Vec<u32>>,
-}
-
-/// Where one event of a publish is.
-#[derive(Debug, Clone, Deserialize)]
-pub struct PublishedFrame {
-    /// Its id.
-    pub id: Uuid,
-    /// Its partition.
-    pub partition: u32,
-    /// Its place in the partition.
-    pub offset: u64,
-    /// Its event time.
-    pub ts: u64,
-    /// Whether it was there already.
-    pub duplicate: bool,
-    /// What was waited for, which the frame says once for all its events.
-    #[serde(skip)]
-    pub durability: Cow<'static, str>,
-}
-
-impl PublishedFrame {
-    /// The same as the answer to a publish over HTTP has it.
-    pub fn of_topic(self, topic: &str) -> Published {
-        let Self { id, partition, offset, ts, duplicate, durability } = self;
-        let (id, topic, durability) = (id.to_string(), topic.to_owned(), durability.into_owned());
-        Published { id, topic, partition, offset, ts, durability, duplicate }
-    }
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub use group::{
     PullRequest, Pulled, ReplayAnswer, ReplayRequest, SkipRequest, Skipped, SkippedLetter, Waiting,
 };
 pub use group_options::{GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering};
-pub use hub_frame::{HubFrame, PublishedFrame};
+pub use hub_frame::HubFrame;
 pub use object::{Object, parse_object};
 pub use ops::{GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsSnapshot, OpsStore, OpsTopic};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, PublishOptions, each_event};

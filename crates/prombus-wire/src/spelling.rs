@@ -10,7 +10,7 @@ use serde::forward_to_deserialize_any;
 use std::borrow::Cow;
 use std::fmt;
 
-/// So many fields of an object are remembered by the spelling that they had. No request has nearly as many.
+/// How many fields of an object are remembered by the spelling that they had. No request has nearly as many.
 const MAX_FIELDS: usize = u64::BITS as usize;
 
 /// The other spelling of a name, where it has more than one word.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const MOST_SKEW: Duration = Duration::from_secs(60);
 /// A hub that has been silent for so long is gone.
 const HUB_TTL: Duration = Duration::from_secs(5);
-/// How often to look whether another hub is still there.
+/// How often to check whether another hub is still there.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on its own thread.

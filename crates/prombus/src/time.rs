@@ -78,12 +78,8 @@ mod tests {
     #[test]
     fn times_are_written_in_four_ways() {
         for (text, at) in [
-            ("0", 0),
-            ("1754683200123", NOW),
-            ("2025-08-08T20:00:00.123Z", NOW),
+            // The other three ways are those of the core.
             ("2025-08-08T22:00:00.123+02:00", NOW),
-            ("2025-08-08", NOW - 72_000_123),
-            ("1970-01-01", 0),
             ("-0s", NOW),
             ("-250ms", NOW - 250),
             ("-15m", NOW - 900_000),
@@ -99,11 +95,6 @@ mod tests {
     #[test]
     fn what_is_no_time_is_told_what_is_one() {
         for bad in ["", "-", "-5", "-m", "-5x", "-5m3", "15m", "+5", "yesterday", "1e3", "-5 m", "-٣m"] {
-            assert_eq!(time_at(bad, NOW), None, "{bad}");
-        }
-        for bad in
-            ["2025-8-8", "2025-02-30", "2025-08-080", "25-08-08", "+25-08-08-", "1969-12-31", "2025-08-8 "]
-        {
             assert_eq!(time_at(bad, NOW), None, "{bad}");
         }
         assert_eq!(time_at("99999999999999999999", NOW), None);

@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The group that it consumes as.
 const GROUP: &str = "process-projector";
-/// So many beats are one commit.
+/// How many beats are one commit.
 const BATCH: usize = 100;
 /// How long a pull waits for beats.
 const PULL_WAIT_MS: u64 = 500;
 /// How long it waits after the hub could not be reached.
 const PAUSE: Duration = Duration::from_millis(250);
-/// So many processes become stale in one commit.
+/// How many processes become stale in one commit.
 const STALE_AT_ONCE: u64 = 100;
 
 /// What can be chosen about a projector.

@@ -21,7 +21,7 @@ pub trait Group {
 pub enum Target {
     /// At least so much of what it is compared with.
     Ratio(f64),
-    /// At most so much of what it is compared with.
+    /// At most this share of what it is compared with.
     RatioAtMost(f64),
     /// At least this figure.
     AtLeast(f64),

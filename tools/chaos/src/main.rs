@@ -8,6 +8,7 @@
 //! HTTP. Only the last part is about the client, and uses it.
 
 mod api;
+mod calls;
 mod check;
 mod clients;
 mod draft;

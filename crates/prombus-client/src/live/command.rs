@@ -5,9 +5,8 @@ use super::failure::Failure;
 use super::feed::Feed;
 use super::session::RetryState;
 use super::settle::{Lease, Settle};
-use crate::Committed;
+use crate::{Committed, Published};
 use parking_lot::Mutex;
-use prombus_wire::PublishedFrame;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -67,7 +66,7 @@ pub(crate) struct Entry {
     /// Since when it waits in its stream.
     pub since: Option<Instant>,
     /// `None` once it is known what came of it.
-    done: Option<oneshot::Sender<Result<PublishedFrame, Failure>>>,
+    done: Option<oneshot::Sender<Result<Published, Failure>>>,
     place: Option<WindowSlot>,
 }
 
@@ -86,7 +85,7 @@ impl Entry {
     /// An event, who wants to know the outcome, and the place that it takes in a window.
     pub fn new(
         event: EventText,
-        done: oneshot::Sender<Result<PublishedFrame, Failure>>,
+        done: oneshot::Sender<Result<Published, Failure>>,
         place: Option<WindowSlot>,
     ) -> Self {
         Self { event, since: None, done: Some(done), place }
@@ -98,7 +97,7 @@ impl Entry {
     }
 
     /// Reports the outcome, and returns its slot, which is free when that is dropped.
-    pub fn answer(mut self, result: Result<PublishedFrame, Failure>) -> Option<WindowSlot> {
+    pub fn answer(mut self, result: Result<Published, Failure>) -> Option<WindowSlot> {
         if let (Some(place), Err(failure)) = (&self.place, &result) {
             place.fail(&self.event, failure);
         }
@@ -115,7 +114,7 @@ impl Entry {
 pub(crate) struct Producer {
     pub number: u64,
     pub topic: Arc<str>,
-    /// At most so many events in a frame.
+    /// Maximum number of events in a frame.
     pub batch: usize,
     /// How long a frame waits to get full.
     pub linger: Duration,

@@ -152,9 +152,8 @@ impl Live {
     pub async fn publish(&self, topic: &str, event: &NewEvent) -> Result<Published, ClientError> {
         let (done, answered) = oneshot::channel();
         let entry = Entry::new(EventText::new(event)?, done, None);
-        let topic: Arc<str> = topic.into();
-        self.send(Command::Publish { topic: topic.clone(), entry }).await?;
-        PendingPublish::new(topic, answered).await
+        self.send(Command::Publish { topic: topic.into(), entry }).await?;
+        PendingPublish(answered).await
     }
 
     /// Publishes several events, all or none. They are resent like those of [`Live::publish`].
@@ -163,15 +162,14 @@ impl Live {
         topic: &str,
         events: &[NewEvent],
     ) -> Result<Vec<Published>, ClientError> {
-        let topic: Arc<str> = topic.into();
         let (mut entries, mut pending) = (Vec::new(), Vec::new());
         for event in events {
             let (done, answered) = oneshot::channel();
             entries.push(Entry::new(EventText::new(event)?, done, None));
-            pending.push(PendingPublish::new(topic.clone(), answered));
+            pending.push(PendingPublish(answered));
         }
         if !entries.is_empty() {
-            self.send(Command::PublishAll { topic, entries }).await?;
+            self.send(Command::PublishAll { topic: topic.into(), entries }).await?;
         }
         let mut published = Vec::with_capacity(pending.len());
         for pending in pending {

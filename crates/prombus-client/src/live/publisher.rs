@@ -6,7 +6,6 @@ use super::failure::Failure;
 use super::{Live, Shared};
 use crate::{ClientError, FailedEvent, FlushError, NewEvent, Published};
 use parking_lot::Mutex;
-use prombus_wire::PublishedFrame;
 use std::borrow::Borrow;
 use std::future::Future;
 use std::pin::Pin;
@@ -135,7 +134,7 @@ impl Publisher {
         let (done, answered) = oneshot::channel();
         permit
             .send(Command::Stream { producer: self.producer.clone(), entry: Entry::new(event, done, place) });
-        Ok(PendingPublish::new(self.producer.topic.clone(), answered))
+        Ok(PendingPublish(answered))
     }
 
     /// Waits until everything that was sent is answered. The error lists what has failed since the last flush, each
@@ -156,23 +155,13 @@ impl Publisher {
 
 /// The outcome of a publish: await it, or drop it if you do not need to know.
 #[derive(Debug)]
-pub struct PendingPublish {
-    topic: Arc<str>,
-    answered: oneshot::Receiver<Result<PublishedFrame, Failure>>,
-}
-
-impl PendingPublish {
-    pub(crate) fn new(topic: Arc<str>, answered: oneshot::Receiver<Result<PublishedFrame, Failure>>) -> Self {
-        Self { topic, answered }
-    }
-}
+pub struct PendingPublish(pub(super) oneshot::Receiver<Result<Published, Failure>>);
 
 impl Future for PendingPublish {
     type Output = Result<Published, ClientError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(Pin::new(&mut self.answered).poll(cx));
-        let published = answer.unwrap_or(Err(Failure::Closed))?;
-        Poll::Ready(Ok(published.of_topic(&self.topic)))
+        let answer = std::task::ready!(Pin::new(&mut self.0).poll(cx));
+        Poll::Ready(Ok(answer.unwrap_or(Err(Failure::Closed))?))
     }
 }

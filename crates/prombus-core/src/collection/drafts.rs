@@ -23,7 +23,7 @@ use crate::topic::TopicName;
 use bytes::Bytes;
 use std::collections::HashMap;
 
-/// So much of all documents is kept as fields, by their weight: they take many times the memory of their text. One alone
+/// How much of all documents is kept as fields, by their weight: they take many times the memory of their text. One alone
 /// always is.
 const MOST_AS_FIELDS: usize = document::MAX_BODY_BYTES;
 

@@ -4,7 +4,7 @@ use super::{BadField, FieldPath};
 use crate::document::Document;
 use serde_json::Value;
 
-/// So many documents are put in order at most where no index has the order asked for.
+/// Maximum number of documents that are put in order where no index has the order asked for.
 pub const MAX_SORTED: usize = 1_000_000;
 
 /// What to find.
@@ -16,9 +16,9 @@ pub struct Find {
     pub conditions: Vec<Condition>,
     /// The order; newest first where there is none.
     pub sort: Vec<SortKey>,
-    /// So many are passed over.
+    /// How many are passed over.
     pub offset: usize,
-    /// At most so many; at least 1.
+    /// The maximum number; at least 1.
     pub limit: usize,
     /// No more are added once they take so many bytes; so there is always one, where there is any.
     pub max_bytes: usize,

@@ -114,9 +114,9 @@ pub enum Progress {
     /// It does not have all documents yet, and queries go without it. Where it is unique, a write that clashes may be
     /// refused already, or be taken and make the index fail.
     Building {
-        /// So many documents have been gone over.
+        /// How many documents have been gone over.
         done: u64,
-        /// So many there were when it was begun, or more where more have been gone over.
+        /// How many there were when it was begun, or more where more have been gone over.
         of: u64,
         /// The key up to which that is, where a store goes by keys.
         after: Option<String>,

@@ -5,9 +5,9 @@ use super::losses::SizedEvent;
 use super::{CleanError, Forget, Pass};
 use prombus_core::{Event, HistoryRequest, Offset, Partition};
 
-/// So many events of a key are read at once.
+/// How many events of a key are read at once.
 const PAGE_EVENTS: usize = 4_096;
-/// And about so many bytes.
+/// And about how many bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
 impl Pass<'_> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So long is a topic left alone at most.
+/// The longest that a topic is left alone.
 const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
 /// The topics that are held.

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-/// Keys take about so many bytes each, or fewer of them are remembered.
+/// About how many bytes a key takes; where keys take more, fewer are remembered.
 const KEY_BYTES: usize = 64;
 
 /// What is known of the latest events of keys.

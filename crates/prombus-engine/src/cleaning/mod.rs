@@ -23,6 +23,7 @@ pub(crate) mod snapshots;
 use crate::bus::{Bus, BusError};
 use crate::homes::Claims;
 use crate::retry::Tries;
+use crate::topics::kept_of;
 use crate::turns::Turns;
 use bytestring::ByteString;
 pub(crate) use holds::Hold;
@@ -40,7 +41,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// So long is a pass waited for that is under way.
+/// How long a pass that is under way is waited for.
 const MAX_HOLD_WAIT: Duration = Duration::from_secs(5);
 
 /// What cleaning needs of the hub.
@@ -251,10 +252,7 @@ impl Cleaning {
             Task::Snapshot(_) if counted.events > 0 => self.snapshot_durations.observe(began.elapsed()),
             _ => {}
         }
-        let mut kept = Vec::with_capacity(state.config.partitions as usize);
-        for partition in 0..state.config.partitions {
-            kept.push(self.hub.log.kept(&state.pinned(), Partition(partition)).await?);
-        }
+        let kept = kept_of(&*self.hub.log, &state).await?;
         Ok(Cleaned { events: counted.events, bytes: counted.bytes, kept })
     }
 

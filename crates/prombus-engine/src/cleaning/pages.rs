@@ -4,9 +4,9 @@
 use super::{CleanError, Pass};
 use prombus_core::{Event, Offset, Partition, ReadRequest};
 
-/// At most so many events are in a page.
+/// Maximum number of events in a page.
 const MAX_EVENTS: usize = 8_192;
-/// And about so many bytes.
+/// And about how many bytes.
 const MAX_BYTES: usize = 1 << 20;
 /// A reader that may stop at the first event reads that alone, and so many times more each time that it does not.
 const GROWTH: usize = 16;

@@ -15,9 +15,9 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// Of the keys that a pass may remember, one part in so many is held until it is looked up what is left of them.
 const KEYS_SHARE: usize = 8;
-/// They take about so many bytes each, or fewer are held.
+/// About how many bytes each takes; where they take more, fewer are held.
 const KEY_BYTES: usize = 64;
-/// So many events of a key are looked at at once for the first that stays; nearly always the first one does.
+/// How many events of a key are read at once to find the first that stays, which is nearly always the first one.
 const LOOK_EVENTS: usize = 4;
 /// And so many bytes.
 const LOOK_BYTES: usize = 64 << 10;

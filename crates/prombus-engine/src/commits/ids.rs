@@ -22,9 +22,9 @@ use xxhash_rust::xxh3::Xxh3;
 const REMEMBER_MS: u64 = 24 * 3_600 * 1_000;
 /// How often what is older is removed.
 const SWEEP_EVERY_MS: u64 = 60_000;
-/// So much of it is removed at once.
+/// How much of it is removed at once.
 const SWEEP_AT_ONCE: usize = 100;
-/// And about so many bytes.
+/// And about how many bytes.
 const SWEEP_BYTES: usize = 8 << 20;
 
 /// Where it is remembered.

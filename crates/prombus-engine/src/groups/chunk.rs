@@ -4,7 +4,7 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// So many offsets are a chunk: as many as a byte can tell apart.
+/// How many offsets a chunk has: as many as a byte can tell apart.
 pub(super) const CHUNK: u64 = 1 << u8::BITS;
 const WORDS: usize = 4;
 /// The first byte of a stored chunk.

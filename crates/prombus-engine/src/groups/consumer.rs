@@ -40,9 +40,9 @@ pub struct ConsumerOptions {
     pub group: GroupCall,
     /// Who this is.
     pub member: Option<String>,
-    /// So many events are fetched at once.
+    /// How many events are fetched at once.
     pub batch: usize,
-    /// So many are handled at once.
+    /// How many are handled at once.
     pub max_in_flight: usize,
     /// Who acks.
     pub acks: Acks,

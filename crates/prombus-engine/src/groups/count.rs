@@ -10,13 +10,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// At most so many events are asked whether the filter matches them.
+/// Maximum number of events that are asked whether the filter matches them.
 const MAX_JUDGED: u64 = 100_000;
-/// So few are looked at in any case.
+/// How many are looked at in any case.
 const FEW: u64 = 10_000;
 /// And for so long, whatever the filter costs.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// So many are read at once.
+/// How many are read at once.
 const READ_AT_ONCE: usize = 1_000;
 
 /// What a reset would do.

@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// So many dead letters are written at once.
+/// How many dead letters are written at once.
 pub const MAX_AT_ONCE: usize = 64;
-/// And about so many bytes of them.
+/// And about how many bytes of them.
 const MAX_BYTES_AT_ONCE: usize = 4 << 20;
 /// Counts how often an event came back from the dead letters.
 pub const REPLAYS_HEADER: &str = "x-dlq-replays";

@@ -31,7 +31,7 @@ pub struct Durable {
 
 #[derive(Debug, Default)]
 struct DurableState {
-    /// So many changes are.
+    /// How many changes are durable.
     version: u64,
     /// Those among them that were taken back, because there was no room for them.
     refused: RoaringTreemap,
@@ -60,7 +60,7 @@ fn remember(changes: &mut RoaringTreemap, versions: Vec<u64>) {
 }
 
 impl Durable {
-    /// So many changes are durable now, but for those that were refused.
+    /// Notes that all changes up to this one are durable, but for those that were refused.
     pub fn reached(&self, version: u64) {
         {
             let now = &mut self.now.lock();

@@ -30,7 +30,7 @@ impl Member {
 pub struct Members {
     ttl: Duration,
     members: HashMap<Arc<str>, Member>,
-    /// From so many on it is looked who can be forgotten.
+    /// From how many members on some are looked for that can be forgotten.
     enough: usize,
 }
 

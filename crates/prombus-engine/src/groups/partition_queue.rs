@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 const PARKED_BYTES: usize = 4 << 20;
 /// What an event takes beside its texts, about.
 const EVENT_BYTES: usize = 256;
-/// So many bodies are read again at once.
+/// How many bodies are read again at once.
 const BODIES_AT_ONCE: usize = 256;
 /// The key of all events where a whole partition is in order.
 const WHOLE_PARTITION: u64 = 0;

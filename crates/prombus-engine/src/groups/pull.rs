@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 pub use turns::{InTurn, PullTurns, Turn};
 
-/// At most so many events are delivered at once.
+/// Maximum number of events that are delivered at once.
 pub const MAX_BATCH: usize = 10_000;
 /// No more events are delivered at once than take so many bytes, and one.
 pub const MAX_BATCH_BYTES: usize = 4 << 20;
@@ -37,11 +37,11 @@ const MIN_SEARCH: Duration = Duration::from_millis(250);
 pub struct Pull {
     /// Who asks; all that give no name are one member.
     pub member: Option<String>,
-    /// At most so many events.
+    /// Maximum number of events.
     pub max: usize,
     /// How long to wait for the first.
     pub wait: Duration,
-    /// At most so many open leases of this member.
+    /// Maximum number of open leases of this member.
     pub max_in_flight: usize,
 }
 

@@ -14,12 +14,13 @@ use crate::query::From;
 use crate::retry::Tries;
 use crate::turns::Turns;
 use prombus_core::{
-    Commit, CommitLimits, ConfigChange, Epoch, HomesError, NewTopics, ReadError, TopicName, TopicState,
+    Commit, CommitLimits, ConfigChange, Epoch, HomesError, MadeFor, NewTopics, ReadError, TopicName,
+    TopicState,
 };
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-/// At most so many groups has a topic.
+/// Maximum number of groups of a topic.
 const MAX_GROUPS: usize = 10_000;
 
 /// What a caller says of a group that may have to be made.
@@ -199,7 +200,7 @@ impl Groups {
                 let missing = || ReadError::TopicNotFound(topic.clone());
                 let new_topics =
                     self.auto_create.as_ref().filter(|_| !topic.is_internal()).ok_or_else(missing)?;
-                let config = new_topics.config_of(topic);
+                let config = new_topics.config_of(topic, MadeFor::Events);
                 let starts = vec![0; config.partitions as usize];
                 (vec![ConfigChange::CreateTopic { name: topic.clone(), config }], starts)
             }

@@ -26,15 +26,15 @@ use uuid::Uuid;
 
 /// An event that came back so often is left alone.
 const MAX_REPLAYS: u32 = 3;
-/// So many letters are replayed in one commit.
+/// How many letters are replayed in one commit.
 const LETTERS_AT_ONCE: usize = 500;
-/// And about so many bytes of them are read at once: each is held with what was parsed of it.
+/// About how many bytes of letters are read at once: each is held with what was parsed of it.
 pub const LETTER_BYTES_AT_ONCE: usize = 1 << 20;
-/// So many of those that are not replayed are told one by one.
+/// How many of those that are not replayed are told one by one.
 const MAX_SKIPPED: usize = 1_000;
-/// So many events of a group may be open again in a partition: they are kept in memory beside the window.
+/// How many events of a group may be open again in a partition: they are kept in memory beside the window.
 const MAX_REOPENED: usize = 10_000;
-/// And about so many bytes of them.
+/// And about how many bytes of them.
 const BYTES_AT_ONCE: usize = 4 << 20;
 const REPLAYED: &str = "replayed";
 
@@ -59,7 +59,7 @@ pub struct Replay {
     pub failed_by: Option<FailedBy>,
     /// Only letters that match.
     pub filter: Option<Filter>,
-    /// At most so many.
+    /// The maximum number.
     pub limit: Option<usize>,
     /// Only tell what would be done.
     pub dry_run: bool,
@@ -179,14 +179,7 @@ struct Replaying<'a> {
 
 impl Replaying<'_> {
     async fn run(mut self, letters: TopicState) -> Result<Replayed, GroupError> {
-        let query = Query {
-            from: From::Earliest,
-            partition: None,
-            key: None,
-            to_ts: None,
-            filter: self.replay.filter.clone(),
-            normalize: false,
-        };
+        let query = Query { filter: self.replay.filter.clone(), ..Query::of_all(From::Earliest) };
         let log = self.groups.hub.log.clone();
         let reader = Reader::new(log, letters, query, QueryPosition::START)?;
         let mut reader = reader.up_to_now().in_pages_of(LETTER_BYTES_AT_ONCE);

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// So many partitions of a group are read, those first that are furthest behind, to say how old its oldest unsettled
+/// How many partitions of a group are read, those first that are furthest behind, to say how old its oldest unsettled
 /// event is.
 const MAX_AGED: usize = 64;
 

@@ -13,8 +13,8 @@ use crate::schemas::violation::{SchemaViolation, Violations};
 use crate::schemas::{Shared, apart, stored};
 use async_trait::async_trait;
 use prombus_core::{
-    Append, Commit, CommitError, ConfigChange, Documents, EventCopy, EventLog, Json, NewTopics, ReadError,
-    Receipt, SchemaMode, SnapshotConfig, Ticket, TopicConfig, TopicFence, TopicName,
+    Append, Commit, CommitError, ConfigChange, Documents, EventCopy, EventLog, Json, MadeFor, NewTopics,
+    ReadError, Receipt, SchemaMode, SnapshotConfig, Ticket, TopicConfig, TopicFence, TopicName,
 };
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -165,7 +165,7 @@ impl SchemaChecks {
                             append.topic
                         ))
                     })?;
-                    let settings = Arc::new(self.new_topics.copies_of(source, &topic));
+                    let settings = Arc::new(self.new_topics.config_of(&topic, MadeFor::CopiesOf(source)));
                     new.insert((topic, settings))
                 }
             };

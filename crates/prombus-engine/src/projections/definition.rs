@@ -62,6 +62,14 @@ impl Definition {
         self.collection.iter().chain(writes).map(String::as_str)
     }
 
+    /// Its changefeeds: the collections, and the topics that their changes are published to.
+    pub fn changefeeds(&self) -> impl Iterator<Item = (&str, &TopicName)> {
+        let own = self.collection.as_deref().zip(self.changefeed.as_ref());
+        let written = self.write.iter();
+        own.into_iter()
+            .chain(written.filter_map(|write| Some((write.collection.as_str(), write.changefeed.as_ref()?))))
+    }
+
     /// Refuses one that takes too many bytes.
     pub(super) fn check_size(&self) -> Result<(), ProjectionError> {
         // Its names are texts, so it can be written.

@@ -5,13 +5,13 @@ use prombus_core::{Event, Page};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// So many events are taken at once.
+/// How many events are taken at once.
 pub(super) const MOST_EVENTS: usize = 2_000;
-/// And about so many bytes of them.
+/// And about how many bytes of them.
 const MOST_BYTES: usize = 2 << 20;
 /// However many partitions there are, so many events of each are read at once.
 const LEAST_SHARE_EVENTS: usize = 32;
-/// And about so many bytes.
+/// And about how many bytes.
 const LEAST_SHARE_BYTES: usize = 16 << 10;
 
 /// Where it is in a partition; `next <= taken <= reached <= read`.

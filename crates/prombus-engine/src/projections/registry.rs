@@ -29,7 +29,7 @@ use std::time::Instant;
 use tokio::sync::{MutexGuard, mpsc, watch};
 use tokio::task::AbortHandle;
 
-/// So many commands may wait for a projection.
+/// How many commands may wait for a projection.
 const MAX_COMMANDS: usize = 16;
 
 /// A projection that runs no more, and could again.

@@ -34,7 +34,7 @@ pub(crate) struct EventToReplay {
     pub id: Uuid,
     /// How often it came back from the dead letters, this time included.
     pub replays: u32,
-    /// What is to happen with it; where absent, it is only looked whether it could.
+    /// What is to happen with it; where absent, it is only checked whether it could.
     pub note: Option<CursorMove>,
 }
 

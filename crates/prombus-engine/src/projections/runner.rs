@@ -40,7 +40,7 @@ const SLOW_TICK: Duration = Duration::from_millis(20);
 const GROWS_AFTER: usize = 8;
 /// A batch of so many events is a large one.
 const LARGE_BATCH: usize = 256;
-/// So many large batches are committed at a time.
+/// How many large batches are committed at a time.
 pub(crate) const LARGE_BATCHES: usize = 4;
 /// A batch that makes more than this, in KiB, waits for room: what an event may make alone, or many that change large documents.
 const MUCH_KIB: usize = 8 << 10;
@@ -188,7 +188,7 @@ pub(super) struct Runner {
     /// Taken, and not applied yet.
     remaining: Option<RemainingEvents>,
     in_flight: Option<InFlightBatch>,
-    /// So many events go into a batch at most, as far as is known of what they make.
+    /// Maximum number of events of a batch, as far as is known of what they make.
     most_events: usize,
     /// How many batches of so many were committed.
     full_batches: usize,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// So many projections work at once, and as many costly ones.
+/// How many projections work at once, and how many costly ones.
 const SLOTS: usize = 8;
 /// How long a projection may work while others wait.
 const SLOT_TIME: Duration = Duration::from_millis(200);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 const LIVE: &str = "projection:";
 /// Whose cursors say where the rebuild of a projection is.
 const REBUILD: &str = "projection-rebuild:";
-/// So many projections are read at once.
+/// How many projections are read at once.
 const PAGE: usize = 1_000;
 
 /// What is known of a projection beside where it is.

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// The header that says which version of its schema an event is of.
 pub const VERSION_HEADER: &str = "x-schema-version";
-/// So many steps are taken where a publisher calls; what may take more goes to a thread of its own.
+/// How many steps are taken where a publisher calls; what may take more goes to a thread of its own.
 const FEW_STEPS: u64 = 50_000;
-/// So many bytes are read there.
+/// How many bytes are read there.
 const FEW_BYTES: usize = 256 << 10;
 
 /// A topic with schemas, and what they do.

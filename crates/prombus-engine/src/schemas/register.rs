@@ -5,7 +5,7 @@ use super::stored::{self, Head, VersionHead};
 use super::{MAX_VERSIONS, Schemas, SchemasError, apart, work};
 use crate::bus::BusError;
 use crate::retry::Tries;
-use prombus_core::{Commit, ConfigChange, Json, ReadError, TopicName, TopicState};
+use prombus_core::{Commit, ConfigChange, Json, MadeFor, ReadError, TopicName, TopicState};
 use prombus_schema::{Allowance, Comparison, Compat, Demand, Policy, Schema, check_within, is_same_json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -192,8 +192,8 @@ impl Schemas {
 
     /// Makes a topic with the settings that the configuration has for it.
     async fn make(&self, topic: &TopicName) -> Result<(), BusError> {
-        let change =
-            ConfigChange::CreateTopic { name: topic.clone(), config: self.new_topics.config_of(topic) };
+        let config = self.new_topics.config_of(topic, MadeFor::Events);
+        let change = ConfigChange::CreateTopic { name: topic.clone(), config };
         self.bus.commit(Arc::new(Commit { config: vec![change], ..Commit::by_hub() })).await.map(drop)
     }
 

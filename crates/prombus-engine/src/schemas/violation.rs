@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// How long nothing is logged of events that were taken all the same, after a line that was.
 const LOG_PAUSE: Duration = Duration::from_secs(10);
-/// So many topics are counted.
+/// How many topics are counted.
 const MOST_TOPICS: usize = 4_096;
 
 /// An event that the schema of its topic refuses.
@@ -108,7 +108,7 @@ impl Violations {
         self.by_topic.lock().remove(topic);
     }
 
-    /// So many there were since the hub has started.
+    /// How many there were since the hub has started.
     pub fn counted(&self) -> Vec<(TopicName, u64)> {
         self.by_topic.lock().iter().map(|(topic, count)| (topic.clone(), *count)).collect()
     }

@@ -4,13 +4,14 @@
 //! no room for are left for the next one.
 //!
 //! What is visible when it begins is the position that all of it is about. Where events are given up after that, a key that
-//! changes meanwhile could be missing: its last event up to the position may be gone. So each round looks whether single
+//! changes meanwhile could be missing: its last event up to the position may be gone. So each round checks whether single
 //! events were given up since, in a partition where that happens. The first round then begins anew; later, when something was
 //! handed out already, the rest is refused. So that this is rare, compaction and retention leave the topic alone meanwhile.
 
 use super::TimeTravelError;
 use super::key_table::{EventPlace, KeyTable};
 use crate::cleaning::Hold;
+use crate::topics::kept_of;
 use prombus_core::{Event, EventLog, Kept, Offset, Page, Partition, ReadError, ReadRequest, TopicState};
 use std::sync::Arc;
 
@@ -144,12 +145,12 @@ impl AllKeys {
 
     /// What is kept of all partitions at one moment: what is the same when it is read twice was so in between.
     async fn visible(&self) -> Result<Vec<Kept>, TimeTravelError> {
-        let mut before = self.kept().await?;
+        let mut before = kept_of(&*self.log, &self.topic).await?;
         for _ in 0..END_TRIES {
             if before.len() == 1 {
                 return Ok(before);
             }
-            let after = self.kept().await?;
+            let after = kept_of(&*self.log, &self.topic).await?;
             if before == after {
                 return Ok(after);
             }
@@ -157,17 +158,6 @@ impl AllKeys {
         }
         let message = "too much is published at the same time to see all partitions at one moment; try again";
         Err(ReadError::Unavailable(message.into()).into())
-    }
-
-    async fn kept(&self) -> Result<Vec<Kept>, ReadError> {
-        let topic = self.topic.pinned();
-        let mut kept = Vec::with_capacity(self.topic.config.partitions as usize);
-        for partition in 0..self.topic.config.partitions {
-            kept.push(self.log.kept(&topic, Partition(partition)).await?);
-            // There may be many partitions, and all of this may be repeated many times without ever waiting.
-            tokio::task::consume_budget().await;
-        }
-        Ok(kept)
     }
 
     /// Refuses a time of which something was given up.
@@ -219,7 +209,7 @@ impl AllKeys {
 
     /// Whether what was given up since the position may have been the last event of a key up to there.
     async fn check_given_up(&self) -> Result<(), Disturbed> {
-        let now = self.kept().await?;
+        let now = kept_of(&*self.log, &self.topic).await?;
         refuse_before_horizon(self.at, &now)?;
         for (partition, (then, now)) in (0..).map(Partition).zip(self.position.iter().zip(&now)) {
             if !now.has_holes {

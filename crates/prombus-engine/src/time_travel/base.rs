@@ -8,7 +8,7 @@ use super::walk::LastApplied;
 use crate::cleaning::snapshots::record::Origin;
 use prombus_core::{Event, EventLog, Partition, ReadError, ReadRequest, TopicRef, TopicState};
 
-/// So many records of a key are looked at, the latest first. A snapshot topic that is compacted has one, or a few.
+/// How many records of a key are looked at, the latest first. A snapshot topic that is compacted has one, or a few.
 const MAX_RECORDS: usize = 8;
 
 /// A snapshot that a state was built on.

@@ -8,11 +8,11 @@ use prombus_core::{Offset, Partition};
 use std::ops::RangeInclusive;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// So many bits of a place are its offset.
+/// How many bits of a place are its offset.
 const OFFSET_BITS: u32 = 52;
 /// What an entry takes in the table, which has room to spare.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 1;
-/// So many of a key's bytes before it say how long it is.
+/// How many bytes before a key say how long it is.
 const LENGTH_BYTES: usize = size_of::<u16>();
 
 /// Where an event is, in the order of partitions and offsets.

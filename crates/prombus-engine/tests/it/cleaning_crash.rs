@@ -23,7 +23,7 @@ const STEP_MS: u64 = 1_000;
 /// The latest of each key stays, and is published to another topic.
 const COMPACTED: &str = "compacted";
 const SNAPSHOTS: &str = "compacted.snapshot";
-/// So many events stay, by their size.
+/// How many events stay, by their size.
 const BOUNDED: &str = "bounded";
 const KEPT: u64 = 11;
 /// What is of the last two rounds stays.

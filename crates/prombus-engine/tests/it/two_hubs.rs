@@ -18,6 +18,7 @@ use serde_json::json;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// No time passes but by hand, so this is never over by itself.
@@ -112,19 +113,22 @@ async fn a_group_goes_with_its_topic() {
     assert_eq!(rest, [1], "what was acked elsewhere is not delivered again");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ack_that_comes_after_the_takeover_is_refused() {
+/// Two hubs, of which one stalls while it stores an ack of the first of two events.
+async fn stalled_in_an_ack() -> (Pair, JoinHandle<Vec<bool>>) {
     let pair = Pair::new().await;
     publish_numbers(&pair.one, 0..2).await;
-    let before = group(&pair.one).await.unwrap();
-    let lease = pulled(&before, 1).await[0].lease;
+    let group = group(&pair.one).await.unwrap();
+    let lease = pulled(&group, 1).await[0].lease;
     pair.one.log.hold(moves_cursors);
-    let ack = tokio::spawn({
-        let before = before.clone();
-        async move { said(&before, [Settle::Ack(lease)]).await }
-    });
+    let ack = tokio::spawn(async move { said(&group, [Settle::Ack(lease)]).await });
     pair.one.log.until_held(1).await;
     pair.stall();
+    (pair, ack)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ack_that_comes_after_the_takeover_is_refused() {
+    let (pair, ack) = stalled_in_an_ack().await;
     let after = group(&pair.other).await.unwrap();
     let again = pulled(&after, 1).await;
     assert_eq!(again[0].event.offset, Offset(0));
@@ -135,17 +139,7 @@ async fn an_ack_that_comes_after_the_takeover_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ack_that_comes_before_anything_was_delivered_counts() {
-    let pair = Pair::new().await;
-    publish_numbers(&pair.one, 0..2).await;
-    let before = group(&pair.one).await.unwrap();
-    let lease = pulled(&before, 1).await[0].lease;
-    pair.one.log.hold(moves_cursors);
-    let ack = tokio::spawn({
-        let before = before.clone();
-        async move { said(&before, [Settle::Ack(lease)]).await }
-    });
-    pair.one.log.until_held(1).await;
-    pair.stall();
+    let (pair, ack) = stalled_in_an_ack().await;
     let after = group(&pair.other).await.unwrap();
     // The other one has looked at the group, and not delivered anything.
     pair.resume();
@@ -199,7 +193,7 @@ async fn publish(s: &Stage, numbers: std::ops::Range<u64>) {
     s.hub.publish(events).await.expect("any hub publishes");
 }
 
-/// Waits until a hub has projected everything, and looks whether each event counts once.
+/// Waits until a hub has projected everything, and checks that each event counts once.
 async fn assert_exact(s: &Stage, published: u64) {
     let is_through = |status: &ProjectionStatus| {
         status.partitions.iter().map(|at| at.next.0).sum::<u64>() == published

@@ -49,7 +49,7 @@ pub struct WalkRange {
 struct Choice<'a> {
     source: Source<'a>,
     columns: Vec<(Column, Form)>,
-    /// So many leading columns have known values.
+    /// How many leading columns have known values.
     points: usize,
     /// The next one has known bounds.
     has_range: bool,

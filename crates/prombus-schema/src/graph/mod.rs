@@ -160,7 +160,7 @@ pub enum Atom {
     Items(u64, Lit),
     /// At least so many items.
     Some(u64, Lit),
-    /// At most so many items.
+    /// Maximum number of items.
     Few(u64, Lit),
     MinProperties(u64),
     MaxProperties(u64),

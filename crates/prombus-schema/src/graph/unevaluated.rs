@@ -38,8 +38,9 @@ type Branch = (Lit, Rc<[Part]>);
 struct Seen {
     everything: bool,
     names: Except,
-    /// So many first items, and those for which one of these holds.
+    /// How many of the first items.
     items: u64,
+    /// What one of these holds for is seen, too.
     matching: Vec<Lit>,
 }
 

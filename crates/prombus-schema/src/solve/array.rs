@@ -19,7 +19,7 @@ pub(super) struct Shape {
     most: u64,
     pub(super) different: bool,
     pub(super) twins: bool,
-    /// So many items from an index on have to be like this.
+    /// What some items have to be like, how many of them, and from which index on.
     pub(super) needs: Vec<Need>,
     /// No more than so many items may be like this.
     pub(super) few: Vec<(u64, Claim)>,

@@ -108,7 +108,7 @@ impl Solver {
         if !shape.not.contains(&array) {
             made.push(array);
         }
-        // Where enough are found at once, nobody has looked whether there are others.
+        // Where enough are found at once, nobody has checked whether there are others.
         let looked = made.len() < count && self.others(shape, items, (&first, &values), count, &mut made);
         let sure = looked && complete && shape.needs.is_empty() && shape.few.is_empty() && !shape.twins;
         if made.is_empty() && !sure {

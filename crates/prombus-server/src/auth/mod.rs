@@ -270,9 +270,7 @@ impl Caller {
     /// Refuses to copy events of a topic to another one on behalf of the caller, who must therefore be allowed to read the
     /// one, and to administer and write the other.
     pub fn check_copies(&self, from: &TopicName, to: &TopicName) -> Result<(), ApiError> {
-        let on = |topic: &TopicName, action| {
-            self.check(AccessRequest { action, topic: topic.as_str(), group: None })
-        };
+        let on = |topic: &TopicName, action| self.check(AccessRequest::on(action, topic.as_str()));
         on(from, Action::Read)?;
         on(to, Action::Admin)?;
         on(to, Action::Publish)
@@ -302,7 +300,7 @@ impl Caller {
 
     /// Whether the caller may see a topic and its settings.
     pub fn may_see(&self, topic: &TopicName) -> bool {
-        let access = |action| AccessRequest { action, topic: topic.as_str(), group: None };
+        let access = |action| AccessRequest::on(action, topic.as_str());
         self.may(access(Action::Read)) || self.may(access(Action::Admin))
     }
 
@@ -329,6 +327,17 @@ impl Caller {
     pub fn time_left(&self) -> Option<Duration> {
         let until = self.0.as_ref()?.until?;
         Some(until.duration_since(SystemTime::now()).unwrap_or(Duration::ZERO))
+    }
+
+    /// Does something that may take long, and gives it up when the caller's token would be refused.
+    pub async fn while_valid<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, ApiError>
+    where
+        ApiError: From<E>,
+    {
+        tokio::select! {
+            done = work => Ok(done?),
+            why = self.end() => Err(ApiError::unauthorized(why)),
+        }
     }
 
     /// Waits until the caller's token would be refused, and says why.

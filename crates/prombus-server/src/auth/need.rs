@@ -57,11 +57,9 @@ impl Need {
                 let topic = names.topic()?;
                 let letters = topic.dead_letters();
                 let topic = letters.as_ref().unwrap_or(&topic).as_str();
-                caller.check(AccessRequest { action, topic, group: None })
+                caller.check(AccessRequest::on(action, topic))
             }
-            Self::OnCollection(action) => {
-                caller.check(AccessRequest { action, topic: names.collection()?, group: None })
-            }
+            Self::OnCollection(action) => caller.check(AccessRequest::on(action, names.collection()?)),
             Self::SeeTopic if caller.may_see(&names.topic()?) => Ok(()),
             Self::SeeTopic => on_topic(Action::Read, None),
             Self::Everywhere(action) => caller.check_everywhere(action),

@@ -40,6 +40,13 @@ pub(crate) struct AccessRequest<'a> {
     pub group: Option<&'a str>,
 }
 
+impl<'a> AccessRequest<'a> {
+    /// An action on a topic, or on a collection, whatever the groups.
+    pub fn on(action: Action, topic: &'a str) -> Self {
+        Self { action, topic, group: None }
+    }
+}
+
 /// All rights of a caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules(Vec<Rule>);
@@ -214,7 +221,7 @@ mod tests {
     }
 
     fn access(action: Action, topic: &str) -> AccessRequest<'_> {
-        AccessRequest { action, topic, group: None }
+        AccessRequest::on(action, topic)
     }
 
     #[test]

@@ -48,7 +48,7 @@ fn why(auth: &Auth, token: &str) -> String {
 }
 
 fn reads(caller: &Caller, topic: &str) -> bool {
-    caller.may(AccessRequest { action: Action::Read, topic, group: None })
+    caller.may(AccessRequest::on(Action::Read, topic))
 }
 
 /// A key pair with its public key in PEM form.
@@ -118,7 +118,7 @@ fn a_good_token_says_what_its_holder_may_do() {
 fn who_may_not_read_dead_letters_is_told_what_allows_it() {
     let caller = shared().caller(Some(&signed(&json!({"scopes": ["read:other"]})))).unwrap();
     let told = |topic| {
-        let refused = caller.check(AccessRequest { action: Action::Read, topic, group: None }).unwrap_err();
+        let refused = caller.check(AccessRequest::on(Action::Read, topic)).unwrap_err();
         refused.message().to_owned()
     };
     assert!(told("dlq.orders").contains("read:orders, or read:dlq.orders for"), "{}", told("dlq.orders"));

@@ -53,7 +53,7 @@ fn shown(state: &CollectionState) -> CollectionAnswer {
 /// The same as a caller may see it: why an index cannot be made tells keys and values.
 fn shown_to(caller: &Caller, state: &CollectionState) -> CollectionAnswer {
     let mut answer = shown(state);
-    if !caller.may(AccessRequest { action: Action::Read, topic: &state.name, group: None }) {
+    if !caller.may(AccessRequest::on(Action::Read, &state.name)) {
         for index in &mut answer.indexes {
             if let wire::IndexState::Failed { keys, reason } = &mut index.state {
                 keys.clear();
@@ -76,8 +76,7 @@ pub(crate) async fn list(
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let mut states = app.hub()?.collections().list().await?;
-    states
-        .retain(|state| caller.may(AccessRequest { action: Action::Read, topic: &state.name, group: None }));
+    states.retain(|state| caller.may(AccessRequest::on(Action::Read, &state.name)));
     // Each has the paths of all its indexes: together that may be far more than is worth holding.
     let shown =
         futures::stream::iter(states).map(|state| serde_json::to_vec(&shown(&state)).map_err(ApiError::from));
@@ -107,12 +106,12 @@ pub(crate) async fn put(
     let name = names.collection()?;
     if let Some(topic) = &settings.changefeed {
         // A changefeed copies the contents of the collection elsewhere, on behalf of the caller.
-        caller.check(AccessRequest { action: Action::Read, topic: name, group: None })?;
-        caller.check(AccessRequest { action: Action::Publish, topic: topic.as_str(), group: None })?;
+        caller.check(AccessRequest::on(Action::Read, name))?;
+        caller.check(AccessRequest::on(Action::Publish, topic.as_str()))?;
     }
     if settings.indexes.iter().any(|index| index.unique) {
         // Whether two documents have the same values, and which, is told by whether it can be made.
-        caller.check(AccessRequest { action: Action::Read, topic: name, group: None })?;
+        caller.check(AccessRequest::on(Action::Read, name))?;
     }
     let (state, made) = app.hub()?.collections().put(name, settings).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };

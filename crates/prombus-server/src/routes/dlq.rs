@@ -78,7 +78,7 @@ pub(crate) async fn replay(
     let topic = names.topic()?;
     let body = json_body(&app, request).await?;
     let request: ReplayRequest = parse_optional(&body)?;
-    let read = AccessRequest { action: Action::Read, topic: topic.as_str(), group: None };
+    let read = AccessRequest::on(Action::Read, topic.as_str());
     if request.filter.is_some() {
         // The number of matches reveals contents.
         caller.check(read)?;
@@ -89,10 +89,7 @@ pub(crate) async fn replay(
         true => memory.dry_run(REPLAY_BYTES).await?,
         false => InTurn { room: memory.reserve(REPLAY_BYTES).await?, turn: None },
     };
-    let replayed = tokio::select! {
-        replayed = hub.replay(&topic, replay) => replayed?,
-        why = caller.end() => return Err(ApiError::unauthorized(why)),
-    };
+    let replayed = caller.while_valid(hub.replay(&topic, replay)).await?;
     drop(in_turn);
     let skipped = replayed.skipped.into_iter();
     let answer = ReplayAnswer {

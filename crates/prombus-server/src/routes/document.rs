@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// Approximate size of a document without its body.
 const DOCUMENT_BYTES: usize = 128;
-/// So many headers an answer has at most.
+/// Maximum number of headers of an answer.
 const HEADERS: usize = 8;
 
 /// How long caches may keep documents, and which may: only a client's own where documents are not for everyone.

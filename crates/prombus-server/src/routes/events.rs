@@ -121,7 +121,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     if topics.len() > MAX_PATTERNS {
         return Err(ApiError::bad_request(format!("topics takes at most {MAX_PATTERNS} names and patterns")));
     }
-    let access = |topic| AccessRequest { action: Action::Subscribe, topic, group: None };
+    let access = |topic| AccessRequest::on(Action::Subscribe, topic);
     for named in &topics {
         match named {
             Topics::Named(topic) => caller.check(access(topic.as_str()))?,
@@ -140,7 +140,7 @@ async fn topics_query(mut params: Params, caller: &Caller) -> Result<TopicsQuery
     let caller = caller.clone();
     let matches = move |topic: &TopicName| {
         topics.iter().any(|some| some.include(topic))
-            && caller.may(AccessRequest { action: Action::Subscribe, topic: topic.as_str(), group: None })
+            && caller.may(AccessRequest::on(Action::Subscribe, topic.as_str()))
     };
     Ok(TopicsQuery { matches: Box::new(matches), from, key, filter, normalize })
 }
@@ -167,12 +167,8 @@ pub(crate) async fn letters_page(
         }
         (Some(cursor), None) => Start::Cursor(cursor),
         (None, filter) => Start::Query(Query {
-            from: From::Earliest,
-            partition: None,
-            key: None,
-            to_ts: None,
             filter: Filter::compile_any(filter.as_deref()).await?,
-            normalize: false,
+            ..Query::of_all(From::Earliest)
         }),
     };
     let hub = app.hub()?;
@@ -263,10 +259,13 @@ impl Pieces for Page {
     }
 }
 
-/// The hub whose events are as the caller wants them.
-pub(super) fn read_hub(app: &App, params: &mut Params) -> Result<Hub, ApiError> {
+/// The hub whose events are as the query of a request wants them.
+pub(super) fn read_hub(app: &App, query: Option<&str>) -> Result<Hub, ApiError> {
+    let mut params = Params::parse(query)?;
+    let normalize = params.flag("normalize")?;
+    params.done("normalize")?;
     let hub = app.hub()?;
-    Ok(if params.flag("normalize")? { hub.normalized() } else { hub.clone() })
+    Ok(if normalize { hub.normalized() } else { hub.clone() })
 }
 
 /// `GET /v1/topics/{topic}/events/{id}`.
@@ -275,9 +274,7 @@ pub(crate) async fn by_id(
     names: PathNames,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let mut params = Params::parse(query.as_deref())?;
-    let hub = read_hub(&app, &mut params)?;
-    params.done("normalize")?;
+    let hub = read_hub(&app, query.as_deref())?;
     let topic = names.topic()?;
     let id = parse_id("id", names.get("id"))?;
     match app.memory.make(async || Ok(hub.by_id(&topic, id).await?), answers::size).await? {

@@ -77,10 +77,7 @@ pub(crate) async fn pull(
     let call = group_call(request)?;
     let (group, _) = app.hub()?.group(&topic, &name, &call).await?;
     let present = group.enter_call(&pull)?;
-    let pulled = tokio::select! {
-        pulled = pulls::pull(&app.memory, &present, (&pull, RoomWait::Call)) => pulled?,
-        why = caller.end() => return Err(ApiError::unauthorized(why)),
-    };
+    let pulled = caller.while_valid(pulls::pull(&app.memory, &present, (&pull, RoomWait::Call))).await?;
     // The answer is counted by itself from here on.
     Ok(delivered(&pulled.deliveries, group.options().max_attempts))
 }
@@ -251,10 +248,7 @@ pub(crate) async fn set_cursor(
     let partition = partition.map(Partition);
     if dry_run.unwrap_or(false) {
         let in_turn = app.memory.dry_run(PREVIEW_BYTES).await?;
-        let preview = tokio::select! {
-            preview = group.preview_cursor(from, partition) => preview?,
-            why = caller.end() => return Err(ApiError::unauthorized(why)),
-        };
+        let preview = caller.while_valid(group.preview_cursor(from, partition)).await?;
         drop(in_turn);
         return Ok(json_of(StatusCode::OK, &previewed(&group, &preview)));
     }

@@ -7,7 +7,7 @@ use crate::body::BodyReader;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media;
-use crate::params::{NoParams, Params};
+use crate::params::NoParams;
 use crate::path::PathNames;
 use crate::pieces::{self, Pieces};
 use axum::Extension;
@@ -29,9 +29,7 @@ pub(crate) async fn latest(
     names: PathNames,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
-    let mut params = Params::parse(query.as_deref())?;
-    let hub = read_hub(&app, &mut params)?;
-    params.done("normalize")?;
+    let hub = read_hub(&app, query.as_deref())?;
     let (topic, key) = (names.topic()?, names.get("key"));
     let of = TopicRef::from(&topic);
     match app.memory.make(async || Ok(hub.latest_by_key(&of, key).await?), answers::size).await? {
@@ -50,7 +48,7 @@ pub(crate) async fn forget(
     let (topic, key) = (names.topic()?, names.get("key"));
     let hub = app.hub()?;
     for copies in hub.topics_of_copies(&topic).await? {
-        caller.check(AccessRequest { action: Action::Admin, topic: copies.as_str(), group: None })?;
+        caller.check(AccessRequest::on(Action::Admin, copies.as_str()))?;
     }
     let events = hub.forget(&topic, key).await?;
     Ok(json_of(StatusCode::OK, &ForgetAnswer { events }))
@@ -65,9 +63,7 @@ pub(crate) async fn latest_of_many(
 ) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let body = BodyReader::new(body, &parts, &app).whole().await?;
-    let mut params = Params::parse(parts.uri.query())?;
-    let hub = read_hub(&app, &mut params)?;
-    params.done("normalize")?;
+    let hub = read_hub(&app, parts.uri.query())?;
     let topic = names.topic()?;
     media::require_json(&parts.headers)?;
     let KeysRequest { keys } = parse_object(&body)?;

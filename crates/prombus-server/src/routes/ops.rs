@@ -21,23 +21,23 @@ use prombus_wire::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// So many rows are told of groups, and so many of projections: of their partitions and members, and of what is long as many
-/// as it would take. Those for which no room is left are shown in totals. Any one is shown whole where it is the first.
+/// How many rows an answer has for groups, and how many for projections: their partitions and members, where a long one counts
+/// as several. Those for which no room is left are shown in totals. The first one is always shown whole.
 const MAX_ROWS: usize = 4_096;
 
 /// What a row takes, about.
 const ROW_BYTES: usize = 128;
 
-/// So many groups are shown in totals; more are only counted.
+/// How many groups are shown in totals; more are only counted.
 const MAX_TOTALS: usize = 1_000;
 
-/// So many partitions have metrics of their own, of topics that let events go.
+/// How many partitions have metrics of their own, of topics that let events go.
 const MAX_KEPT_SAMPLES: usize = 4_096;
 
-/// So many topics with schemas have metrics of their own before anything violates them.
+/// How many topics with schemas have metrics of their own before anything violates them.
 const MAX_SCHEMA_SAMPLES: usize = 4_096;
 
-/// So many topics with snapshots have metrics of their own.
+/// How many topics with snapshots have metrics of their own.
 const MAX_SNAPSHOT_SAMPLES: usize = 4_096;
 
 /// Whether the process is alive.
@@ -66,7 +66,7 @@ pub(crate) async fn ops(
     let turn = app.memory.report().await?;
     let is_shown = |state: &&TopicState| {
         let name = state.name.as_str();
-        let access = AccessRequest { action: Action::Admin, topic: name, group: None };
+        let access = AccessRequest::on(Action::Admin, name);
         topic.as_ref().is_none_or(|topic| topic == name) && caller.may(access)
     };
     let (mut topics, mut groups) = (Vec::new(), Groups::default());

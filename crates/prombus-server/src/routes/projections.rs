@@ -15,7 +15,6 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
-use prombus_core::TopicName;
 use prombus_engine::Hub;
 use prombus_engine::projections::{
     Definition, Holdings, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus,
@@ -74,7 +73,7 @@ fn kind(definition: &Definition) -> &'static str {
 fn shown_to(caller: &Caller, status: &ProjectionStatus) -> ProjectionAnswer {
     let topic = status.definition.topic.as_str();
     let mut answer = shown(status);
-    if !caller.may(AccessRequest { action: Action::Read, topic, group: None }) {
+    if !caller.may(AccessRequest::on(Action::Read, topic)) {
         let hide = |error: &mut Option<String>| {
             if error.is_some() {
                 *error = Some(format!("shown to those who have `read` on {topic}"));
@@ -90,7 +89,7 @@ fn shown_to(caller: &Caller, status: &ProjectionStatus) -> ProjectionAnswer {
 }
 
 fn admin(name: &str) -> AccessRequest<'_> {
-    AccessRequest { action: Action::Admin, topic: name, group: None }
+    AccessRequest::on(Action::Admin, name)
 }
 
 /// A projection as a caller may see it, if it is there and the caller administers its topic.
@@ -207,26 +206,16 @@ fn check_names<'a>(
 ) -> Result<(), ApiError> {
     let topic = definition.topic.as_str();
     caller.check(admin(topic))?;
-    caller.check(AccessRequest { action: Action::Read, topic, group: None })?;
-    let publish = |topic| caller.check(AccessRequest { action: Action::Publish, topic, group: None });
+    caller.check(AccessRequest::on(Action::Read, topic))?;
+    let publish = |topic| caller.check(AccessRequest::on(Action::Publish, topic));
     collections.try_for_each(|name| caller.check(admin(name)).and_then(|()| publish(name)))?;
-    feeds(definition).try_for_each(|(_, topic)| publish(topic.as_str()))
-}
-
-/// The changefeeds of a definition, with their collections.
-fn feeds(definition: &Definition) -> impl Iterator<Item = (&str, &TopicName)> {
-    let own = definition.collection.as_deref().zip(definition.changefeed.as_ref());
-    let written = definition.write.iter();
-    own.into_iter()
-        .chain(written.filter_map(|write| Some((write.collection.as_str(), write.changefeed.as_ref()?))))
+    definition.changefeeds().try_for_each(|(_, topic)| publish(topic.as_str()))
 }
 
 /// A changefeed added later also reveals the existing contents of its collection.
 fn check_new_feeds(caller: &Caller, before: &Definition, definition: &Definition) -> Result<(), ApiError> {
-    let mut new = feeds(definition).filter(|feed| !feeds(before).any(|known| known == *feed));
-    new.try_for_each(|(collection, _)| {
-        caller.check(AccessRequest { action: Action::Read, topic: collection, group: None })
-    })
+    let mut new = definition.changefeeds().filter(|feed| !before.changefeeds().any(|known| known == *feed));
+    new.try_for_each(|(collection, _)| caller.check(AccessRequest::on(Action::Read, collection)))
 }
 
 /// `DELETE /v1/projections/{name}`.
@@ -260,7 +249,7 @@ pub(crate) async fn rebuild(
 mod tests {
     use super::*;
     use crate::auth::{Auth, AuthOptions, Rules, Secret, StaticToken};
-    use prombus_core::{Offset, Partition};
+    use prombus_core::{Offset, Partition, TopicName};
     use serde_json::json;
 
     fn caller(scopes: &[&str]) -> Caller {

@@ -6,11 +6,11 @@ use crate::body::json_body;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media::JSON;
-use crate::params::Params;
+use crate::params::NoParams;
 use crate::path::PathNames;
 use crate::pieces::{self, Array};
 use axum::Extension;
-use axum::extract::{RawQuery, Request, State};
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -88,9 +88,8 @@ pub(crate) async fn check(
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let hub = app.hub()?.clone();
     let mut topics = hub.topics().await?;
     topics.retain(|topic| caller.may_see(&topic.name));
@@ -112,9 +111,8 @@ pub(crate) async fn list(
 pub(crate) async fn show(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let topic = names.topic()?;
     let head = app.hub()?.schemas().head(&topic).await?;
     Ok(json_of(StatusCode::OK, &shown(&topic, &head)))
@@ -136,9 +134,8 @@ fn version(names: &PathNames) -> Result<Option<u32>, ApiError> {
 pub(crate) async fn show_version(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let topic = names.topic()?;
     let found = app.hub()?.schemas().version(&topic, version(&names)?).await?;
     let answer = SchemaAnswer {
@@ -154,9 +151,8 @@ pub(crate) async fn show_version(
 pub(crate) async fn example(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let topic = names.topic()?;
     let made = app.hub()?.schemas().example(&topic, version(&names)?).await?;
     let none =
@@ -190,9 +186,8 @@ pub(crate) async fn put_upcaster(
 pub(crate) async fn show_upcaster(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     let topic = names.topic()?;
     let upcaster = app.hub()?.schemas().upcaster(&topic, from(&names)?).await?;
     Ok(json_of(StatusCode::OK, &shown_upcaster(&topic, upcaster)?))
@@ -202,9 +197,8 @@ pub(crate) async fn show_upcaster(
 pub(crate) async fn delete_upcaster(
     State(app): State<App>,
     names: PathNames,
-    RawQuery(query): RawQuery,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
-    Params::parse(query.as_deref())?.done("none")?;
     app.hub()?.schemas().delete_upcaster(&names.topic()?, from(&names)?).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

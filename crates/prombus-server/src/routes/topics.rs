@@ -61,9 +61,7 @@ fn check_rights_of_copies(caller: &Caller, topic: &TopicName, patch: &TopicPatch
         caller.check_copies(topic, &snapshot.topic)?;
     }
     match patch.dual_write {
-        Some(true) => {
-            caller.check(AccessRequest { action: Action::Read, topic: topic.as_str(), group: None })
-        }
+        Some(true) => caller.check(AccessRequest::on(Action::Read, topic.as_str())),
         _ => Ok(()),
     }
 }

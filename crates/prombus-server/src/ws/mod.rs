@@ -33,7 +33,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout
 
 /// Maximum number of frames and results that are taken before anything is sent.
 const MAX_AT_ONCE: usize = 1_024;
-/// So much is read at once at most, and set aside for it as long as the connection is open.
+/// How much is read at once at most, and set aside for it as long as the connection is open.
 const READ_BYTES: usize = 32 << 10;
 /// Frames are written once they come to so much.
 const WRITE_BYTES: usize = 64 << 10;

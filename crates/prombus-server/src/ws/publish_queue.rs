@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 /// Maximum number of publishes that go together.
 const MAX_TOGETHER: usize = 1_000;
-/// At most so many bytes of them, about.
+/// Maximum number of bytes of them, about.
 const MAX_TOGETHER_BYTES: usize = 1 << 20;
 
 /// What comes of something that has its place in the order.

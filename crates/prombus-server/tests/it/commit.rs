@@ -95,7 +95,7 @@ async fn all_of_it_happens() {
     });
     let done = commit(&hub, &body).await;
     let told: Committed = serde_json::from_str(&done.is(200).text).unwrap();
-    assert_eq!((told.events[0].topic.as_str(), told.events[0].offset), ("out", 0));
+    assert_eq!((&*told.events[0].topic, told.events[0].offset), ("out", 0));
     assert_eq!(json!(told.versions), json!({"c": {"k": 1, "l": 1}}));
     let document = hub.get("/v1/collections/c/snap/k").await.is(200).json();
     assert_eq!((&document["n"], &document["_v"]), (&json!(1), &json!(1)));

@@ -17,16 +17,6 @@ fn payloads(answer: &Answer) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn everything_comes_a_line_each() {
-    let hub = start().await;
-    hub.fill("t", 20_000).await;
-    let answer = hub.export(EVENTS).await;
-    assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
-    assert!(answer.text.ends_with("}\n"));
-    assert_eq!(payloads(&answer), (0..20_000).collect::<Vec<i64>>());
-}
-
-#[tokio::test]
 async fn the_query_holds_here_too() {
     let hub = start().await;
     hub.fill("t", 3_000).await;
@@ -52,16 +42,6 @@ async fn errors_that_come_first_are_answers() {
     hub.export(&format!("{EVENTS}?from=afterId&afterId=0198c0de-0000-7000-8000-000000000001"))
         .await
         .is_error(404, "not_found");
-}
-
-#[tokio::test]
-async fn all_partitions_are_exported() {
-    let hub = start().await;
-    hub.put("/v1/topics/t", r#"{"partitions":8}"#).await.is(201);
-    hub.fill("t", 5_000).await;
-    let mut all = payloads(&hub.export(EVENTS).await);
-    all.sort_unstable();
-    assert_eq!(all, (0..5_000).collect::<Vec<i64>>());
 }
 
 /// Fills the topic with more than all buffers between hub and client can hold.

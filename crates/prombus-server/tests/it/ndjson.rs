@@ -1,6 +1,6 @@
 //! Publishing a stream of lines.
 
-use crate::common::{Setup, payloads, start, start_with};
+use crate::common::{Setup, start, start_with};
 use prombus_engine::Limits;
 use serde_json::json;
 
@@ -9,15 +9,6 @@ const ID: &str = "0198c0de-0000-7000-8000-000000000001";
 
 fn lines(range: std::ops::Range<usize>) -> String {
     range.map(|n| format!("{{\"payload\":{n}}}\n")).collect()
-}
-
-#[tokio::test]
-async fn every_line_is_an_event() {
-    let hub = start().await;
-    let answer = hub.lines(EVENTS, lines(0..2_500)).await;
-    assert_eq!(answer.is(201).json(), json!({"count": 2_500}));
-    let page = hub.get(&format!("{EVENTS}?limit=10000")).await.json();
-    assert_eq!(payloads(&page), (0..2_500).collect::<Vec<i64>>());
 }
 
 #[tokio::test]

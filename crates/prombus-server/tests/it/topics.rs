@@ -98,14 +98,3 @@ async fn the_list_has_all_topics_by_name() {
     assert_eq!(list.topics.iter().map(|topic| topic.topic.as_str()).collect::<Vec<_>>(), ["a.b", "a.c", "b"]);
     hub.get("/v1/topics?x=1").await.is_error(400, "bad_request");
 }
-
-#[tokio::test]
-async fn a_deleted_topic_is_gone_and_can_be_made_again() {
-    let hub = start().await;
-    hub.fill("a.b", 5).await;
-    assert_eq!(hub.delete(TOPIC).await.is(204).text, "");
-    hub.get(TOPIC).await.is_error(404, "not_found");
-    hub.delete(TOPIC).await.is_error(404, "not_found");
-    hub.fill("a.b", 1).await;
-    assert_eq!(hub.get(TOPIC).await.json()["events"], 1);
-}

@@ -31,7 +31,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// So many events of a key are looked up at a time.
+/// How many events of a key are looked up at a time.
 const PLACES: usize = 256;
 
 /// Erases what was forgotten until now.

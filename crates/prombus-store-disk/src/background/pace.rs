@@ -123,7 +123,7 @@ impl<'a> Pace<'a> {
         self.shared.waits.is_working.store(false, Ordering::Relaxed);
     }
 
-    /// So many bytes were read or written: rests where it is time to. Fails when the store closes.
+    /// Counts bytes that were read or written, and rests where it is time to. Fails when the store closes.
     pub fn spend(&mut self, bytes: u64) -> io::Result<()> {
         self.bytes += bytes;
         let done = Done { took: self.began.elapsed(), bytes: self.bytes };

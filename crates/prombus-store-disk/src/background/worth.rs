@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 /// A part with less than this share of the size of a part in it is put together with its neighbours.
 const SMALL: u64 = 8;
-/// So many small neighbours are worth it even where nothing in them is dead.
+/// How many small neighbours are worth it even where nothing in them is dead.
 const SMALL_PARTS: usize = 8;
 /// Parts that a checkpoint still needs are worth another one if dead events take one in so many bytes of the size of a
 /// part, or as much as is reserved at a time.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::ops::Range;
 
-/// So many places are read at first: mostly the last event is the one.
+/// How many places are read at first: mostly the last event is the one.
 const FIRST_PLACES: usize = 16;
 /// The most that are read at a time.
 const MOST_PLACES: usize = 1 << 16;
@@ -71,7 +71,7 @@ pub struct Backwards<'a, P, I> {
     pub dead: &'a DeadStretches,
     /// Up to where the journal is known.
     pub as_of: Pos,
-    /// At most so many places below one, the last one first.
+    /// Maximum number of places below one, the last one first.
     pub places: P,
     /// What is at a place.
     pub item: I,

@@ -148,6 +148,18 @@ async fn a_failed_flush_stops_commits_and_nothing_else() {
     store.commit(Arc::new(commit)).await.unwrap();
 }
 
+/// Commits until one is refused. Tells which were not, and why that one was.
+async fn until_refused(store: &DiskStore) -> (Vec<u64>, CommitError) {
+    let mut done = Vec::new();
+    for n in 0..10_000 {
+        match store.commit(Arc::new(numbered(store, "sync", n).await)).await {
+            Ok(_) => done.push(n),
+            Err(error) => return (done, error),
+        }
+    }
+    panic!("nothing is ever refused");
+}
+
 #[tokio::test]
 async fn a_full_disk_refuses_events_until_there_is_room() {
     let disk = SimDisk::new();
@@ -156,16 +168,7 @@ async fn a_full_disk_refuses_events_until_there_is_room() {
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
     store.commit(Arc::new(create("other", Durability::Sync))).await.unwrap();
     disk.limit(Some(disk.used() + 6_000));
-    let mut done = Vec::new();
-    let full = loop {
-        let n = done.len() as u64;
-        let commit = numbered(&store, "sync", n).await;
-        match store.commit(Arc::new(commit)).await {
-            Ok(_) => done.push(n),
-            Err(error) => break error,
-        }
-        assert!(n < 1_000, "the disk never gets full");
-    };
+    let (mut done, full) = until_refused(&store).await;
     assert_eq!(full, CommitError::NoRoom);
     assert!(store.status().is_full && store.status().failed.is_none());
     assert_eq!(commits_there(&store, "sync").await, done, "reads go on");
@@ -354,16 +357,8 @@ async fn a_full_disk_that_takes_no_tables_is_no_damage() {
     disk.limit(Some(disk.used()));
     disk.remove(&Path::new(DIR).join("RESERVE")).unwrap();
     disk.limit(Some(disk.used()));
-    let mut done = Vec::new();
-    let full = loop {
-        let n = done.len() as u64;
-        let commit = numbered(&store, "sync", n).await;
-        match store.commit(Arc::new(commit)).await {
-            Ok(_) => done.push(n),
-            Err(error) => break error,
-        }
-        assert!(n < 100, "changed rows pile up in memory");
-    };
+    let (mut done, full) = until_refused(&store).await;
+    assert!(done.len() <= 100, "changed rows pile up in memory");
     assert_eq!(full, CommitError::NoRoom);
     assert!(store.status().failed.is_none());
     assert_eq!(items(&store).await, items_after(&done), "reads go on");
@@ -447,15 +442,7 @@ async fn a_housekeeper_that_panics_keeps_nobody_waiting() {
     let no_tables = AtTables(disk.clone(), Box::new(|| panic!("no tables here")));
     let store = DiskStore::open_on(Arc::new(no_tables), options).unwrap();
     store.commit(Arc::new(create("sync", Durability::Sync))).await.unwrap();
-    let mut done = Vec::new();
-    let error = loop {
-        let n = done.len() as u64;
-        let commit = numbered(&store, "sync", n).await;
-        match store.commit(Arc::new(commit)).await {
-            Ok(_) => done.push(n),
-            Err(error) => break error,
-        }
-    };
+    let (done, error) = until_refused(&store).await;
     assert!(matches!(&error, CommitError::Unavailable(why) if why.contains("housekeeper")), "{error}");
     assert!(store.status().failed.is_some());
     assert_eq!(items(&store).await, items_after(&done), "reads go on");

@@ -42,6 +42,13 @@ async fn commit(store: &DiskStore, commit: Commit) -> Result<Receipt, CommitErro
     store.commit(Arc::new(commit)).await
 }
 
+/// Thirty commits, some of them of the key.
+async fn fill(store: &DiskStore) {
+    for n in 0..30 {
+        commit(store, step(n)).await.unwrap();
+    }
+}
+
 /// An index over what documents say, so that rows of it are to be erased as well.
 async fn index(store: &DiskStore) -> Result<Receipt, CommitError> {
     let fields = vec![FieldPath::parse("said").unwrap(), FieldPath::parse("n").unwrap()];
@@ -135,9 +142,7 @@ async fn what_was_forgotten_is_in_no_file() {
             DiskStore::open_on(Arc::new(disk.clone()), options).unwrap()
         };
         let store = reopen();
-        for n in 0..30 {
-            commit(&store, step(n)).await.unwrap();
-        }
+        fill(&store).await;
         assert!(!disk.holding(KEY.as_bytes()).is_empty() && !disk.holding(SECRET.as_bytes()).is_empty());
         let before = rest(&store).await;
         forget(&store).await.unwrap();
@@ -181,9 +186,7 @@ async fn what_was_forgotten_is_in_no_file() {
 async fn what_was_dropped_is_erased_too() {
     let disk = SimDisk::new();
     let store = open(&disk).unwrap();
-    for n in 0..30 {
-        commit(&store, step(n)).await.unwrap();
-    }
+    fill(&store).await;
     forget(&store).await.unwrap();
     let config = vec![
         ConfigChange::DropCollection { name: "documents".into() },
@@ -238,9 +241,7 @@ async fn a_backup_that_is_made_again_is_clean() {
 async fn a_new_life_during_an_erasure_stays() {
     let disk = SimDisk::new();
     let store = open(&disk).unwrap();
-    for n in 0..30 {
-        commit(&store, step(n)).await.unwrap();
-    }
+    fill(&store).await;
     let mut lives = 0;
     for round in 0..5 {
         forget(&store).await.unwrap();
@@ -263,9 +264,7 @@ async fn a_new_life_during_an_erasure_stays() {
 async fn what_is_forgotten_again_during_an_erasure_is_erased() {
     let filled = SimDisk::new();
     let store = open_keeping(&filled).unwrap();
-    for n in 0..30 {
-        commit(&store, step(n)).await.unwrap();
-    }
+    fill(&store).await;
     forget(&store).await.unwrap();
     store.close().await;
     drop(store);
@@ -388,9 +387,7 @@ async fn what_cannot_hold_a_forgotten_key_is_not_read() {
 async fn an_erasure_keeps_to_its_budget() {
     let filled = SimDisk::new();
     let store = open_keeping(&filled).unwrap();
-    for n in 0..30 {
-        commit(&store, step(n)).await.unwrap();
-    }
+    fill(&store).await;
     forget(&store).await.unwrap();
     store.close().await;
     drop(store);
@@ -449,10 +446,9 @@ async fn an_erasure_that_fails_is_done_later() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_told_of() {
     let disk = SimDisk::new();
-    let store = open(&disk).unwrap();
-    for n in 0..30 {
-        commit(&store, step(n)).await.unwrap();
-    }
+    // What is reclaimed in the background would make room.
+    let store = open_keeping(&disk).unwrap();
+    fill(&store).await;
     disk.limit(Some(disk.used()));
     let gone = discard(history(&store).await.iter().map(|event| event.offset));
     let note = ConfigChange::Forget { topic: (&topic()).into(), key: KEY.into() };

@@ -7,7 +7,7 @@ use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_testkit::SimDisk;
 use std::sync::Arc;
 
-/// So many topics, groups and collections can be given up after the last ack.
+/// How many topics, groups and collections can be given up after the last ack.
 const DELETES: u32 = 10;
 /// More acks than any reserve here has room for.
 const MAX_ACKS: u64 = 10_000;

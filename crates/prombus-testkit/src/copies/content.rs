@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Copies are taken after so many rounds of so many random commits.
 const ROUNDS: u64 = 4;
 const STEPS: usize = 25;
-/// So many commits go on beside those who copy.
+/// How many commits go on beside those who copy.
 const COMMITS: usize = 200;
 
 /// Whoever has all files of a copy opens them as a store that has everything.

@@ -82,13 +82,9 @@ impl Answer {
         format!("the hub answers {}: {}", self.status, String::from_utf8_lossy(&self.body))
     }
 
-    /// The body as values; `null` where it is no JSON.
-    pub fn values(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_default()
-    }
-
     /// A number of the body; 0 where there is none.
     pub fn number(&self, name: &str) -> u64 {
-        self.values()[name].as_u64().unwrap_or_default()
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        body[name].as_u64().unwrap_or_default()
     }
 }

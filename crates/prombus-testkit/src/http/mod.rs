@@ -23,6 +23,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 use wire::{Shown, WirePage};
 
+pub use publish::{appended, refusal};
+
 /// The most events that one page is asked for.
 const MAX_PAGE: usize = 1_000;
 

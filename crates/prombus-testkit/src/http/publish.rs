@@ -1,10 +1,10 @@
 //! Publishing an array of events, and what its answer means.
 
 use super::calls::{Answer, Calls};
+use prombus_client::{HubError, Published, PublishedBatch};
 use prombus_core::json::write_string;
 use prombus_core::{Append, Appended, CommitError, Durability, Offset, Partition, Placement, TopicName};
-use serde::Deserialize;
-use uuid::Uuid;
+use serde_json::{Map, Value};
 
 /// Posts the events as an array. The hub chooses partitions, but for events without a key, which name theirs.
 pub async fn publish(
@@ -16,7 +16,7 @@ pub async fn publish(
     let answer = calls.post(&path, body(events)).await.map_err(CommitError::Unavailable)?;
     match answer.status {
         200 | 201 => receipt(&answer),
-        _ => Err(refusal(&answer, topic, events)),
+        _ => Err(refusal(&hub_error(&answer), topic, events)),
     }
 }
 
@@ -67,26 +67,9 @@ fn write_event(out: &mut Vec<u8>, append: &Append) {
     out.push(b'}');
 }
 
-#[derive(Deserialize)]
-struct Published {
-    id: Uuid,
-    topic: TopicName,
-    partition: Partition,
-    offset: Offset,
-    ts: u64,
-    durability: Durability,
-    duplicate: bool,
-}
-
-#[derive(Deserialize)]
-struct Batch {
-    count: usize,
-    events: Vec<Published>,
-}
-
 fn receipt(answer: &Answer) -> Result<(Vec<Appended>, Durability), CommitError> {
     let wrong = |why: String| CommitError::Unavailable(format!("{why}: {}", answer.unexpected()));
-    let Batch { count, events } =
+    let PublishedBatch { count, events } =
         serde_json::from_slice(&answer.body).map_err(|error| wrong(error.to_string()))?;
     if count != events.len() {
         return Err(wrong("count is not the number of events".into()));
@@ -94,34 +77,50 @@ fn receipt(answer: &Answer) -> Result<(Vec<Appended>, Durability), CommitError> 
     if (answer.status == 200) != events.iter().all(|event| event.duplicate) {
         return Err(wrong("200 is for duplicates, and for nothing else".into()));
     }
-    if events.iter().any(|event| event.topic != events[0].topic) {
-        return Err(wrong("all events are of one topic".into()));
-    }
-    let durability = events.iter().map(|event| event.durability).max().unwrap_or_default();
-    let appended = |event: Published| {
-        let Published { id, partition, offset, ts, duplicate, .. } = event;
-        Appended { id, partition, offset, ts, duplicate }
-    };
-    Ok((events.into_iter().map(appended).collect(), durability))
+    appended(&events).map_err(wrong)
 }
 
-fn refusal(answer: &Answer, topic: &TopicName, events: &[Append]) -> CommitError {
-    let values = answer.values();
-    let index = answer.number("index") as usize;
-    match (answer.status, values["error"].as_str()) {
-        (404, Some("not_found")) => CommitError::TopicNotFound(topic.clone()),
-        (409, Some("id_conflict")) => {
+/// What a hub says of the events of a publish, as a log says it.
+pub fn appended(events: &[Published]) -> Result<(Vec<Appended>, Durability), String> {
+    let mut all = Vec::with_capacity(events.len());
+    for Published { id, topic, partition, offset, ts, durability, duplicate } in events {
+        if (topic, durability) != (&events[0].topic, &events[0].durability) {
+            return Err("all events are of one topic".into());
+        }
+        let id = id.parse().map_err(|error| format!("{id}: {error}"))?;
+        let (partition, offset) = (Partition(*partition), Offset(*offset));
+        all.push(Appended { id, partition, offset, ts: *ts, duplicate: *duplicate });
+    }
+    let durability = match events.first() {
+        Some(first) => Durability::try_from(first.durability.to_string())?,
+        None => Durability::default(),
+    };
+    Ok((all, durability))
+}
+
+fn hub_error(answer: &Answer) -> HubError {
+    let details: Map<String, Value> = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let code = details.get("error").and_then(Value::as_str).unwrap_or_default().to_owned();
+    HubError { status: answer.status, code, message: answer.unexpected(), details }
+}
+
+/// Why a hub refuses to publish `events`, as a log says it.
+pub fn refusal(error: &HubError, topic: &TopicName, events: &[Append]) -> CommitError {
+    let index = error.number("index").unwrap_or_default() as usize;
+    match (error.status, error.code.as_str()) {
+        (404, "not_found") => CommitError::TopicNotFound(topic.clone()),
+        (409, "id_conflict") => {
             let id = events.get(index).and_then(|append| append.event.id);
             CommitError::IdConflict { index, id: id.unwrap_or_default() }
         }
-        (412, Some("expectation_failed")) => {
-            let actual = values["actual"]["last_id"].as_str().and_then(|id| id.parse().ok());
-            CommitError::ExpectationFailed { index, actual }
+        (412, "expectation_failed") => {
+            let actual = error.details.get("actual").and_then(|actual| actual["last_id"].as_str());
+            CommitError::ExpectationFailed { index, actual: actual.and_then(|id| id.parse().ok()) }
         }
-        (413, Some("too_large")) => {
-            CommitError::TooLarge { bytes: 0, limit: answer.number("limit") as usize }
+        (413, "too_large") => {
+            CommitError::TooLarge { bytes: 0, limit: error.number("limit").unwrap_or_default() as usize }
         }
-        (507, Some("disk_full")) => CommitError::NoRoom,
-        _ => CommitError::Unavailable(answer.unexpected()),
+        (507, "disk_full") => CommitError::NoRoom,
+        _ => CommitError::Unavailable(error.to_string()),
     }
 }

@@ -6,7 +6,7 @@ use crate::subject::{must, refusal};
 use prombus_core::hashing::partition_of;
 use prombus_core::{Append, Commit, CommitError, ConfigChange, Partition, Placement, TopicName};
 
-/// So many partitions have most topics here.
+/// How many partitions most topics have here.
 const PARTITIONS: u32 = 4;
 
 fn events(events: Vec<Append>) -> Commit {

@@ -20,7 +20,7 @@ const PAGES: [(usize, usize); 5] =
     [(1, usize::MAX), (3, usize::MAX), (1_000, usize::MAX), (1_000, 0), (1_000, 500)];
 /// The sizes of pages in which histories and collections are read.
 const LIMITS: [usize; 3] = [1, 3, 1_000];
-/// So many times are looked up in a partition, at most.
+/// How many times are looked up in a partition, at most.
 const MAX_TIMES: usize = 40;
 
 /// An event by where it is.

@@ -16,7 +16,7 @@ pub const COLLECTIONS: [&str; 2] = ["c0", "c1"];
 pub const DOCUMENTS: [&str; 4] = ["d0", "d1", "d10", "é"];
 /// Who has cursors.
 pub const READERS: [&str; 2] = ["r0", "r1"];
-/// So many ids producers bring.
+/// How many ids producers bring.
 const OWN_IDS: u64 = 16;
 
 /// The topics.

@@ -10,7 +10,7 @@ mod state;
 
 pub use keys::topic_lines;
 pub use sections::{ConfigFile, Topics};
-pub use state::{Collection, Projection};
+pub use state::{Collection, Projection, changefeeds};
 
 use std::path::{Path, PathBuf};
 

@@ -27,6 +27,16 @@ impl Collection {
     }
 }
 
+/// The topics that the hub publishes changes of collections to, those that commits write and those of projections.
+pub fn changefeeds<'a>(
+    collections: &'a BTreeMap<String, Collection>,
+    projections: &'a [Projection],
+) -> impl Iterator<Item = &'a TopicName> {
+    let written = projections.iter().flat_map(|projection| projection.definition.changefeeds());
+    let committed = collections.values().filter_map(|collection| collection.changefeed.as_ref());
+    committed.chain(written.map(|(_, topic)| topic))
+}
+
 /// How documents are served.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

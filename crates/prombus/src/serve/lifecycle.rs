@@ -6,7 +6,7 @@ use super::files::share_files;
 use super::schemas;
 use super::settings::Settings;
 use super::signals::{Signals, survive_file_limits};
-use crate::config::{Projection, Topics};
+use crate::config::{self, Projection, Topics};
 use crate::failure::Failure;
 use crate::store;
 use prombus_core::{Clock, CommitError, Owner, SystemClock, TopicName, TopicPatch};
@@ -14,7 +14,6 @@ use prombus_engine::collections::{CollectionError, CollectionSettings};
 use prombus_engine::projections::check_together;
 use prombus_engine::{BusError, Hub, HubOptions};
 use prombus_server::{AuthOptions, Gateway};
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -153,13 +152,12 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
         clock,
     };
     let hub = Hub::assemble(store, options);
-    // Those that have a snapshot topic make it, as it is to be.
-    let (first, then): (Vec<_>, Vec<_>) = named.iter().partition(|(_, patch)| patch.snapshot.is_some());
-    for (name, patch) in first.into_iter().chain(then) {
+    for (name, patch) in named {
         settle_topic(&hub, name, patch.clone()).await?;
     }
     if let Some(folder) = &settings.schemas {
-        schemas::register(&hub, folder, &changefeeds(settings)).await?;
+        let changefeeds = config::changefeeds(&settings.collections, &settings.projections);
+        schemas::register(&hub, folder, &changefeeds.collect()).await?;
     }
     for (name, collection) in &settings.collections {
         settle_collection(&hub, name, collection.settings()).await?;
@@ -171,14 +169,6 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
     }
     hub.cleaning().start(settings.clean_every);
     Ok(hub)
-}
-
-/// The topics of all changefeeds that the configuration has.
-fn changefeeds(settings: &Settings) -> BTreeSet<&TopicName> {
-    let definitions = || settings.projections.iter().map(|projection| &projection.definition);
-    let collections = settings.collections.values().map(|collection| &collection.changefeed);
-    let written = definitions().flat_map(|definition| &definition.write).map(|write| &write.changefeed);
-    collections.chain(definitions().map(|one| &one.changefeed)).chain(written).flatten().collect()
 }
 
 /// Makes the collection as the configuration has it.

@@ -3,13 +3,9 @@
 
 use crate::client_support::quick;
 use crate::common::Hub;
-use prombus_client::{
-    Client, ClientError, Expect, HubError, Live, NewEvent, Published, Publisher, PublisherOptions,
-};
-use prombus_core::{
-    Append, Appended, Commit, CommitError, Durability, EventLogExt, Json, Offset, Partition, Placement,
-    Receipt, Sequence, TopicName,
-};
+use prombus_client::{Client, ClientError, Expect, Live, NewEvent, Published, Publisher, PublisherOptions};
+use prombus_core::{Append, Commit, CommitError, EventLogExt, Json, Placement, Receipt, Sequence, TopicName};
+use prombus_testkit::http::{appended, refusal};
 use prombus_testkit::{HttpLog, Subject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -74,37 +70,6 @@ fn to_client(append: &Append) -> Option<NewEvent> {
     Some(new)
 }
 
-fn appended(published: &Published) -> Appended {
-    Appended {
-        id: published.id.parse().unwrap(),
-        partition: Partition(published.partition),
-        offset: Offset(published.offset),
-        ts: published.ts,
-        duplicate: published.duplicate,
-    }
-}
-
-fn refusal(error: ClientError, topic: &TopicName, events: &[Append]) -> CommitError {
-    let ClientError::Hub(error) = error else { return CommitError::Unavailable(error.to_string()) };
-    let HubError { status, code, details, .. } = &*error;
-    let index = details.get("index").and_then(serde_json::Value::as_u64).unwrap_or_default() as usize;
-    match (status, code.as_str()) {
-        (404, "not_found") => CommitError::TopicNotFound(topic.clone()),
-        (409, "id_conflict") => {
-            CommitError::IdConflict { index, id: events[index].event.id.unwrap_or_default() }
-        }
-        (412, "expectation_failed") => {
-            let actual = details["actual"]["last_id"].as_str().map(|id| id.parse().unwrap());
-            CommitError::ExpectationFailed { index, actual }
-        }
-        (413, "too_large") => {
-            CommitError::TooLarge { bytes: 0, limit: error.number("limit").unwrap() as usize }
-        }
-        (507, "disk_full") => CommitError::NoRoom,
-        _ => CommitError::Unavailable(error.to_string()),
-    }
-}
-
 impl LiveLog {
     async fn publish(&self, topic: &TopicName, events: &[NewEvent]) -> Result<Vec<Published>, ClientError> {
         let name = topic.as_str();
@@ -140,15 +105,12 @@ impl LiveLog {
             return Ok(Receipt { sequence: self.count(), ..receipt });
         };
         let topic = &first.topic;
-        let published =
-            self.publish(topic, &events).await.map_err(|error| refusal(error, topic, &commit.events))?;
-        let sync = published.iter().all(|one| one.durability == "sync");
-        Ok(Receipt {
-            events: published.iter().map(appended).collect(),
-            versions: Vec::new(),
-            durability: if sync { Durability::Sync } else { Durability::Interval },
-            sequence: self.count(),
-        })
+        let published = self.publish(topic, &events).await.map_err(|error| match error {
+            ClientError::Hub(error) => refusal(&error, topic, &commit.events),
+            error => CommitError::Unavailable(error.to_string()),
+        })?;
+        let (events, durability) = appended(&published).map_err(CommitError::Unavailable)?;
+        Ok(Receipt { events, versions: Vec::new(), durability, sequence: self.count() })
     }
 }
 

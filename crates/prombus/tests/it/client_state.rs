@@ -137,7 +137,7 @@ async fn a_commit_over_http_does_everything_or_nothing() {
         .publish("done", keyed("o", 7));
     let committed = client.commit(&commit).await.unwrap();
     assert_eq!((committed.version("state", "o"), committed.version("totals", "all")), (Some(1), Some(1)));
-    assert_eq!((committed.events[0].topic.as_str(), committed.events[0].offset), ("done", 0));
+    assert_eq!((&*committed.events[0].topic, committed.events[0].offset), ("done", 0));
     assert_eq!(client.cursor("orders", "g").await.unwrap().partitions[0].next, 1);
     assert_eq!(client.commit(&commit).await.unwrap(), committed, "the same id does it once");
 

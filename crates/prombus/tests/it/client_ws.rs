@@ -38,7 +38,7 @@ async fn what_is_published_is_delivered_and_acked_once() {
     let event = NewEvent::of(&json!({"n": 1.5, "t": "é\n"})).unwrap().with_key("k");
     let published = live.publish("a.b", &event).await.unwrap();
     assert_eq!((published.offset, published.duplicate), (0, false));
-    assert_eq!((published.topic.as_str(), published.durability.as_str()), ("a.b", "sync"));
+    assert_eq!((&*published.topic, &*published.durability), ("a.b", "sync"));
 
     let mut events = live.subscribe("a.b", "g", SubscribeOptions::earliest()).await.unwrap();
     let delivery = delivered(&mut events).await;

@@ -90,7 +90,7 @@ fn tokens(signer: &Signer) -> Vec<String> {
     ]
 }
 
-/// Does everything with a hub that may say a secret, and looks whether it did.
+/// Does everything with a hub that could reveal a secret, and checks that it did not.
 #[track_caller]
 fn stays_silent(setup: &Setup, tokens: &[String], secrets: &[&str]) {
     let hub = setup.start();

@@ -5,8 +5,8 @@ use crate::groups_support;
 use crate::groups_support::{Group, acks, lease, nack, number, publish, publish_keys};
 use crate::state_support;
 use crate::state_support::{
-    changelog, commit, committed, content, counter, define, doc, exists, is_missing, list, on_both_stores,
-    put, put_all, snap, try_call, versions, with, write,
+    changelog, commit, committed, content, counter, define, doc, events_of, exists, is_missing, list,
+    on_both_stores, put, put_all, snap, try_call, versions, with, write,
 };
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -27,12 +27,6 @@ fn pulled(count: u64) -> (Site, Group, Vec<Value>) {
 #[track_caller]
 fn one(api: &Api, write: Value) -> Answer {
     commit(api, &json!({"writes": [write]}))
-}
-
-/// How many events a topic has.
-#[track_caller]
-fn events_of(api: &Api, topic: &str) -> usize {
-    if api.get(&format!("/v1/topics/{topic}")).status == 404 { 0 } else { api.all(topic, "").len() }
 }
 
 #[test]

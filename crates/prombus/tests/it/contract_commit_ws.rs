@@ -6,7 +6,8 @@ use crate::groups_support;
 use crate::groups_support::{Group, lease, number, publish, publish_keys};
 use crate::state_support;
 use crate::state_support::{
-    changelog, commit, content, counter, define, doc, exists, is_missing, put, versions, with, write,
+    changelog, commit, content, counter, define, doc, events_of, exists, is_missing, put, versions, with,
+    write,
 };
 use crate::ws_support;
 use crate::ws_support::{Heard, MOMENT, Socket};
@@ -37,10 +38,6 @@ fn delivered(count: u64) -> (Site, Socket, Vec<Value>) {
     socket.subscribe("t", "g", json!({"from": "earliest"}));
     let got = socket.events(usize::try_from(count).unwrap());
     (site, socket, got)
-}
-
-fn events_of(api: &Api, topic: &str) -> usize {
-    if api.get(&format!("/v1/topics/{topic}")).status == 404 { 0 } else { api.all(topic, "").len() }
 }
 
 #[test]

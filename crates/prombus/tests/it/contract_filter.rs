@@ -4,6 +4,7 @@ use crate::contract_support::{Answer, Api, Site, encoded};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use serde_json::json;
 use std::io::Write;
+use std::net::TcpStream;
 
 /// Another thread that compiles would need more than this for its stack. Whatever else a hub does must fit: the standard library
 /// aborts where a thread of the runtime cannot be set up.
@@ -300,17 +301,22 @@ fn long_winded(levels: usize) -> String {
         .fold("true".to_owned(), |inner, level| format!("[1,2,3,4,5,6,7,8,9,10].all(x{level}, {inner})"))
 }
 
+/// Asks for what a filter lets through, over connections of its own, and does not wait for the answers.
+fn ask_eight_times(api: &Api, filter: &str) -> Vec<TcpStream> {
+    let target = format!("/v1/topics/t/events?filter={}", encoded(filter));
+    let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let ask = |_| {
+        let mut stream = api.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        stream
+    };
+    (0..8).map(ask).collect()
+}
+
 #[test]
 fn an_endless_filter_does_not_stop_the_hub() {
     let mut site = sample();
-    let filter = format!("/v1/topics/t/events?filter={}", encoded(&long_winded(12)));
-    let request = format!("GET {filter} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    let mut open = Vec::new();
-    for _ in 0..8 {
-        let mut stream = site.api.connect();
-        stream.write_all(request.as_bytes()).unwrap();
-        open.push(stream);
-    }
+    let _open = ask_eight_times(&site.api, &long_winded(12));
     let started = std::time::Instant::now();
     for _ in 0..20 {
         site.api.get("/healthz").is(200);
@@ -329,14 +335,7 @@ fn a_slow_pattern_does_not_stop_the_hub() {
         let batch = format!("[{}]", vec![r#"{"payload":1}"#; 5000].join(","));
         site.api.events("t", &batch).is(201);
     }
-    let filter = encoded("'x'.matches('a{1000}{1000}{1000}')");
-    let request = format!("GET /v1/topics/t/events?filter={filter} HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    let mut open = Vec::new();
-    for _ in 0..8 {
-        let mut stream = site.api.connect();
-        stream.write_all(request.as_bytes()).unwrap();
-        open.push(stream);
-    }
+    let _open = ask_eight_times(&site.api, "'x'.matches('a{1000}{1000}{1000}')");
     let started = std::time::Instant::now();
     for _ in 0..20 {
         site.api.get("/healthz").is(200);

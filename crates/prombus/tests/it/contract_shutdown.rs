@@ -32,7 +32,7 @@ fn next(socket: &mut Socket) -> Option<Value> {
 struct Pace {
     /// Maximum number of requests that are in flight.
     window: u64,
-    /// So long it is busy with each answer.
+    /// How long it is busy with each answer.
     busy: Duration,
 }
 

@@ -95,6 +95,24 @@ fn without_auto_create_only_put_makes_topics() {
 }
 
 #[test]
+fn a_topic_of_the_configuration_is_made_anew_as_that_says_by_whatever_way() {
+    let site = Site::with_file("[topics.t]\npartitions = 4\ncompaction = true\n");
+    let api = &site.api;
+    let ways: [&dyn Fn(); 4] = [
+        &|| drop(api.publish("t", "1").is(201)),
+        &|| drop(api.put("/v1/topics/t", "{}").is(201)),
+        &|| drop(api.post("/v1/topics/t/groups/g/pull", "{}").is(200)),
+        &|| drop(api.post("/v1/schemas/t", r#"{"schema":true}"#).is(201)),
+    ];
+    for (n, way) in ways.iter().enumerate() {
+        api.delete("/v1/topics/t").is(204);
+        way();
+        let config = config(&site, "t");
+        assert_eq!((&config["partitions"], &config["compaction"]), (&json!(4), &json!(true)), "way {n}");
+    }
+}
+
+#[test]
 fn there_are_as_many_topics_as_the_limit_says() {
     let mut site = Site::with_file("[limits]\ntopics = 3\n");
     site.api.publish("a", "1").is(201);

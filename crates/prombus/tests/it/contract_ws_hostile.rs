@@ -508,7 +508,7 @@ fn thousands_of_random_frames_do_no_harm() {
 
 #[test]
 fn what_comes_while_a_client_does_not_read_reaches_it_as_soon_as_it_does() {
-    /// Less than until the hub looks whether anybody is there, which would stir the connection up.
+    /// Less than until the hub checks whether anybody is there, which would wake the connection up.
     const SOON: Duration = Duration::from_secs(20);
     // One frame that no socket takes at once, so that the hub waits for it to leave.
     let hub = Site::with_file("[limits]\nevent_bytes = 16000000\ncommit_bytes = 32000000\n");

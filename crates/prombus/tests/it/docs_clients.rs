@@ -121,7 +121,7 @@ impl Shop {
         self.ask(&["get", "totals", "c-7"]).map(|text| serde_json::from_str(&text).unwrap())
     }
 
-    /// Waits until the group has settled everything, and looks whether each order counted once.
+    /// Waits until the group has settled everything, and checks that each order counted once.
     #[track_caller]
     fn each_counted_once(&self) {
         let all_settled = || {

@@ -9,7 +9,7 @@ use prombus_engine::{Hub, HubOptions, Store};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// So many parts are filled with what goes.
+/// How many parts are filled with what goes.
 const PARTS: usize = 5;
 /// Events in a commit while the store is filled.
 const FILL_BATCH: u64 = 1_000;

@@ -1,7 +1,7 @@
-//! Calls, each with its answer, or a note that there was none.
+//! Calls of group members and producers: some hang up before they are answered, and all go by one clock.
 
 use super::history::{Clock, Span};
-use crate::api::Api;
+use crate::calls;
 use crate::plan::End;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -42,13 +42,14 @@ pub enum Reply<T> {
 pub struct Caller {
     /// What all share.
     pub stage: RoundContext,
-    api: Api,
+    inner: calls::Caller,
 }
 
 impl Caller {
     /// A new one.
     pub fn new(stage: RoundContext) -> Result<Self, String> {
-        Ok(Self { api: Api::new(&stage.base)?, stage })
+        let (base, end) = (stage.base.clone(), stage.end);
+        Ok(Self { inner: calls::Caller::new(calls::RoundContext { base, end })?, stage })
     }
 
     /// Posts something. An answer that nobody should get is an error.
@@ -58,29 +59,15 @@ impl Caller {
         body: &Value,
         drop_after: Option<Duration>,
     ) -> Result<Reply<T>, String> {
-        let call = self.api.client.post(format!("{}{path}", self.stage.base));
-        let call = call.header("content-type", "application/json").body(body.to_string());
-        let answered = async {
-            let response = call.send().await.ok()?;
-            let status = response.status().as_u16();
-            Some((status, response.text().await.ok()?))
-        };
+        let call = self.inner.post(path, body);
         let answered = match drop_after {
-            None => answered.await,
-            Some(after) => match tokio::time::timeout(after, answered).await {
-                Ok(answered) => answered,
+            None => call.await?,
+            Some(after) => match tokio::time::timeout(after, call).await {
+                Ok(answered) => answered?,
                 Err(_) => return Ok(Reply::Dropped),
             },
         };
-        match answered {
-            Some((200 | 201, text)) => serde_json::from_str(&text)
-                .map(Reply::Answered)
-                .map_err(|error| format!("POST {path} {body}: {error}: {text}")),
-            // A hub that was asked to end may say so.
-            Some((503, _)) if self.stage.end == Some(End::Terminate) => Ok(Reply::Gone),
-            Some((status, text)) => Err(format!("POST {path} {body}: {status} {text}")),
-            None if self.stage.end.is_some() => Ok(Reply::Gone),
-            None => Err(format!("POST {path} {body}: a hub that nobody ended did not answer")),
-        }
+        let Some(answer) = answered else { return Ok(Reply::Gone) };
+        answer.parse().map(Reply::Answered).map_err(|why| format!("POST {path} {body}: {why}"))
     }
 }

@@ -15,7 +15,7 @@ const HANG_UP_MS: u64 = 12;
 const POISON: u64 = 13;
 /// A named member lives at most so long, and then another one comes.
 const LIFE_US: u64 = 900_000;
-/// So many leases of the last life of the hub are tried in the next one, at most.
+/// How many leases of the last life of the hub are tried in the next one, at most.
 pub const LEFTOVERS: usize = 20;
 
 /// What a member is.

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use std::time::Duration;
 
-/// So many events a producer publishes in a round.
+/// How many events a producer publishes in a round.
 const EVENTS: u64 = 250;
 /// The longest array.
 const ARRAY: u64 = 8;

@@ -1,9 +1,9 @@
 //! Consumers: they settle what they pull by commits, with a write and a publish for each event. Some let leases expire,
 //! commit twice, or include a lease that is already settled.
 
-use super::calls::{Answer, Caller, RoundContext};
 use super::ledger::{Commit, Fate, Pending};
 use super::setup::{GROUP, IN, OUT};
+use crate::calls::{Answer, Caller, RoundContext};
 use fastrand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! Collections under a hub that is killed: projections that count, consumers and writers that commit, readers, and
 //! rebuilds, judged by the events in the topic.
 
-mod calls;
 mod consumer;
 mod ledger;
 mod producer;
@@ -13,9 +12,9 @@ mod truth;
 mod verdict;
 
 use super::api::Api;
+use super::calls::{Caller, RoundContext};
 use super::hub::{Hub, HubSetup};
 use super::plan::{End, Plan};
-use calls::{Caller, RoundContext};
 use consumer::{Consumer, Legacy};
 use fastrand::Rng;
 use ledger::Ledger;

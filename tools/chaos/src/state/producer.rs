@@ -1,14 +1,14 @@
 //! Producers: they publish events with known numbers, some of which no projection can apply.
 
-use super::calls::{Caller, RoundContext};
 use super::setup::IN;
+use crate::calls::{Caller, RoundContext};
 use fastrand::Rng;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// So many events a producer publishes in a round, at most.
+/// How many events a producer publishes in a round, at most.
 const EVENTS: u64 = 300;
 /// The longest array.
 const ARRAY: u64 = 8;

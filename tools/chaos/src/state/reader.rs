@@ -1,6 +1,6 @@
 //! A reader of documents that are written together: within one answer they agree, and they never go back.
 
-use super::calls::{Caller, RoundContext};
+use crate::calls::{Caller, RoundContext};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 

@@ -1,22 +1,16 @@
 //! Writers whose commits have ids: each has its own document, and repeats a commit until it is answered, after the next
 //! restart of the hub if necessary.
 
-use super::calls::{Caller, RoundContext};
 use super::setup::SINGLES;
+use crate::calls::{Caller, RoundContext};
 use fastrand::Rng;
-use serde::Deserialize;
+use prombus_client::Committed;
 use serde_json::json;
-use std::collections::BTreeMap;
 
-/// So many commits a writer makes in a round, at most.
+/// How many commits a writer makes in a round, at most.
 const COMMITS: u64 = 150;
 /// One commit in so many is repeated although it was answered.
 const AGAIN_ONE_IN: u32 = 5;
-
-#[derive(Deserialize)]
-struct Committed {
-    versions: BTreeMap<String, BTreeMap<String, u64>>,
-}
 
 /// A writer.
 pub struct Writer {
@@ -61,11 +55,11 @@ impl Writer {
             ],
             "publish": [{"topic": SINGLES, "key": name, "payload": {"by": id}}]});
         let Some(answer) = caller.post("/v1/commit", &body).await? else { return Ok(false) };
-        let Committed { versions } = answer.parse().map_err(|why| format!("commit {id} was {why}"))?;
-        let version =
-            |collection: &str, key: &str| versions.get(collection).and_then(|of| of.get(key)).copied();
-        if (version("singles", name), version("ids", &id)) != (Some(self.done + 1), Some(1)) {
-            return Err(format!("commit {id} should write version {}: {versions:?}", self.done + 1));
+        let committed: Committed = answer.parse().map_err(|why| format!("commit {id} was {why}"))?;
+        if (committed.version("singles", name), committed.version("ids", &id))
+            != (Some(self.done + 1), Some(1))
+        {
+            return Err(format!("commit {id} should write version {}: {committed:?}", self.done + 1));
         }
         self.done += 1;
         if self.rng.u32(..AGAIN_ONE_IN) == 0 {

@@ -72,7 +72,7 @@ fn placed(
     published: &Published,
     evidence: &Evidence,
 ) -> Result<(), String> {
-    if published.topic != request.topic.name || published.durability != request.topic.durability {
+    if *published.topic != *request.topic.name || published.durability != request.topic.durability {
         return Err("the answer names another topic or durability".to_owned());
     }
     if published.duplicate && draft.id.is_none() {

@@ -7,7 +7,7 @@ use crate::live::settle::{ExtendPolicy, Settle, SettleKind};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So often something is said again while its lease holds, at least. A lease is extended when half of it is left.
+/// How often something is said again while its lease holds, at least. A lease is extended when half of it is left.
 const TRIES_PER_LEASE: u32 = 4;
 /// Minimum time between two log messages about them.
 const WARN_EVERY: Duration = Duration::from_secs(60);

@@ -47,7 +47,7 @@ impl Session {
         self.committed(commit, Err(error.into()));
     }
 
-    /// It is known the outcome of a commit.
+    /// The outcome of a commit is known.
     pub(super) fn committed(&mut self, commit: Committing, result: Result<Committed, Failure>) {
         let holders: Vec<u64> = commit.leases.iter().filter_map(|lease| self.holder(lease)).collect();
         commit.answer(result);

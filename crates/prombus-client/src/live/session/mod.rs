@@ -59,7 +59,7 @@ enum Request {
         feed: Arc<Feed>,
         done: Option<Done>,
     },
-    /// Nothing hangs on it but that it is done.
+    /// Nothing depends on it but that it is done.
     Simple(Option<Done>),
     /// Asks whether a subscription is still there; if it is not, this is why.
     Probe {
@@ -359,7 +359,7 @@ impl Session {
     /// Takes an answer, whose `text` may say more than the frame.
     fn ok(&mut self, frame: HubFrame<'_>, text: &str, now: Instant) -> Result<(), BadFrame> {
         match self.request_of(frame.corr.as_deref(), now) {
-            Some(Request::Publish(publish)) => self.published(publish, &frame),
+            Some(Request::Publish(publish)) => self.published(publish, frame),
             Some(Request::Commit(commit)) => self.commit_done(commit, text),
             Some(Request::Subscribe(feed)) => self.subscribed(feed, now),
             Some(Request::Settle { feed, settles }) => self.settles_done(feed, settles),

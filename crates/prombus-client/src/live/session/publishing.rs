@@ -1,11 +1,11 @@
 //! Publishes of a session: single events, and streams of events that are sent in batches.
 
 use super::{Delayed, Request, RetryState, Session, frames};
-use crate::HubError;
 use crate::live::command::{Entry, Producer};
 use crate::live::failure::Failure;
 use crate::live::later::later;
-use prombus_wire::{ErrorCode, HubFrame, PublishedFrame};
+use crate::{HubError, Published};
+use prombus_wire::{ErrorCode, HubFrame};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -88,7 +88,7 @@ pub(super) struct Stream {
     /// A frame is in flight, and the next must not be sent before it is answered: were it refused, its events would be
     /// sent again, and come after later ones.
     waiting: bool,
-    /// So many of the first events of the queue were sent before, and refused.
+    /// How many of the first events of the queue were sent before, and refused.
     again: usize,
     /// Maximum number of events that go in the next frame, where one of those that were refused is to be found.
     limit: usize,
@@ -164,7 +164,7 @@ impl Stream {
         given_up
     }
 
-    /// It is known what became of a frame; the next may be larger.
+    /// A frame was answered; the next may be larger.
     fn answered(&mut self) {
         self.limit = if self.again == 0 { usize::MAX } else { self.limit.saturating_mul(2) };
         self.patience = RetryState::default();
@@ -250,7 +250,7 @@ impl Session {
         }
     }
 
-    pub(super) fn published(&mut self, publish: Publish, frame: &HubFrame<'_>) {
+    pub(super) fn published(&mut self, publish: Publish, mut frame: HubFrame<'_>) {
         if let Some(stream) = publish.stream.and_then(|number| self.streams.get_mut(&number)) {
             stream.answered();
         }
@@ -261,12 +261,14 @@ impl Session {
             Some(other) => Cow::Owned(other.to_owned()),
         };
         let odd = || Failure::from(HubError::of_code(ErrorCode::Internal, "the answer has no position"));
-        let one = single(frame);
-        let mut several = frame.events.as_deref().map(<[_]>::iter);
+        let several = frame.events.take();
+        let mut events = several.unwrap_or_else(|| Vec::from_iter(single(&frame))).into_iter();
         for entry in publish.entries {
-            let event = several.as_mut().map_or(one.as_ref(), Iterator::next);
-            let published =
-                event.map(|event| PublishedFrame { durability: durability.clone(), ..event.clone() });
+            let published = events.next().map(|event| Published {
+                topic: publish.topic.clone(),
+                durability: durability.clone(),
+                ..event
+            });
             self.freed.extend(entry.answer(published.ok_or_else(odd)));
         }
     }
@@ -370,9 +372,10 @@ impl Session {
     }
 }
 
-fn single(frame: &HubFrame<'_>) -> Option<PublishedFrame> {
-    Some(PublishedFrame {
-        id: frame.id.as_deref()?.parse().ok()?,
+fn single(frame: &HubFrame<'_>) -> Option<Published> {
+    Some(Published {
+        id: frame.id.as_deref()?.to_owned(),
+        topic: Arc::default(),
         partition: frame.partition?,
         offset: frame.offset?,
         ts: frame.ts?,

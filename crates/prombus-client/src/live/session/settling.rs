@@ -85,7 +85,7 @@ impl Session {
         self.drained(number);
     }
 
-    /// So many settles of a feed are answered.
+    /// Notes that `count` settles of a feed are answered.
     pub(super) fn settled(&mut self, number: u64, count: usize) {
         if let Some(fed) = self.feeds.get_mut(&number) {
             fed.unanswered -= count;
@@ -111,7 +111,7 @@ impl Session {
     }
 
     /// Nobody knows whether the hub has heard of them. An event whose ack a commit was to be is not remembered as done:
-    /// what was done hangs on that commit.
+    /// what was done depends on that commit.
     pub(super) fn settles_lost(&mut self, number: u64, settles: Vec<Settle>, now: Instant) {
         self.settled(number, settles.len());
         for mut settle in settles {

@@ -6,13 +6,12 @@ mod publishing;
 mod strays;
 
 use super::*;
-use crate::NewEvent;
 use crate::live::command::{Entry, Producer, Window};
 use crate::live::event_text::EventText;
 use crate::live::feed::{Feed, NewFeed};
 use crate::live::settle::{ExtendPolicy, Lease, Settled};
+use crate::{NewEvent, Published};
 use parking_lot::Mutex;
-use prombus_wire::PublishedFrame;
 use serde_json::json;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
@@ -72,13 +71,13 @@ impl Hand {
         self.session.connected(self.now);
     }
 
-    fn publish(&mut self, n: u64) -> Answer<PublishedFrame> {
+    fn publish(&mut self, n: u64) -> Answer<Published> {
         let (entry, answer) = entry(n);
         self.session.command(Command::Publish { topic: "t".into(), entry }, self.now);
         answer
     }
 
-    fn stream(&mut self, producer: &Arc<Producer>, n: u64) -> Answer<PublishedFrame> {
+    fn stream(&mut self, producer: &Arc<Producer>, n: u64) -> Answer<Published> {
         let (entry, answer) = entry(n);
         self.session.command(Command::Stream { producer: producer.clone(), entry }, self.now);
         answer
@@ -127,13 +126,13 @@ fn id_of(n: u64) -> String {
     format!("0198c0de-5d00-7a3c-9c1e-{n:012}")
 }
 
-fn entry(n: u64) -> (Entry, Answer<PublishedFrame>) {
+fn entry(n: u64) -> (Entry, Answer<Published>) {
     let (done, answer) = oneshot::channel();
     (Entry::new(text(n), done, None), answer)
 }
 
 /// An event that has a place in a window.
-fn placed(n: u64, window: &Arc<Window>) -> (Entry, Answer<PublishedFrame>) {
+fn placed(n: u64, window: &Arc<Window>) -> (Entry, Answer<Published>) {
     let (done, answer) = oneshot::channel();
     (Entry::new(text(n), done, Some(WindowSlot(window.clone()))), answer)
 }

@@ -14,9 +14,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 
-/// A commit has about so many bytes of records, and less than so many more of the page that it ends with.
+/// About how many bytes of records a commit has; the page that it ends with may add nearly as many.
 const COMMIT_BYTES: usize = 1 << 20;
-/// So many passes may go on at a time: each remembers its share of the keys that a cleaning pass does.
+/// How many passes may go on at a time: each remembers its share of the keys that a cleaning pass does.
 pub(super) const PASSES_AT_ONCE: usize = 4;
 
 /// A pass.

@@ -29,7 +29,7 @@ use super::pass::{Counted, Pace};
 use super::{CleanError, Cleaning, Task};
 use compactor::Compactor;
 use prombus_core::{
-    ConfigChange, EventLog, EventLogExt, Kept, NewTopics, Offset, Partition, ReadError, TopicConfig,
+    ConfigChange, EventLog, EventLogExt, Kept, MadeFor, NewTopics, Offset, Partition, ReadError, TopicConfig,
     TopicName, TopicState, check_snapshot,
 };
 use series::{Series, SnapshotOwner};
@@ -130,7 +130,8 @@ pub(crate) async fn make_target(
     if let Some(target) = topics.iter().find(|topic| topic.name == snapshot.topic) {
         return Ok(check_target(log, source, target).await?.map(|()| None));
     }
-    let (name, config) = (snapshot.topic.clone(), new_topics.snapshots_of(config, &snapshot.topic));
+    let name = snapshot.topic.clone();
+    let config = new_topics.config_of(&name, MadeFor::SnapshotsOf(config));
     Ok(Ok(Some(ConfigChange::CreateTopic { name, config })))
 }
 

@@ -3,7 +3,7 @@
 use prombus_core::{Append, Event, Json, NewEvent, Offset, Partition, TopicName, json};
 use serde::Deserialize;
 
-/// Beside payload and key, a record takes about so many bytes.
+/// About how many bytes a record takes beside payload and key.
 const RECORD_BYTES: usize = 160;
 
 /// The record of an event, to be published to `target`. `max_ts` is the greatest time of all events of the key so far.

@@ -24,7 +24,7 @@ pub struct PullTurns {
 }
 
 impl PullTurns {
-    /// So many turns by what the filter of a group costs.
+    /// `turns` says how many there are, by what the filter of a group costs.
     pub fn new(turns: impl Fn(Cost) -> usize) -> Self {
         let of = |cost| Arc::new(Semaphore::new(turns(cost)));
         Self { plain: of(Cost::None), cheap: of(Cost::Cheap), costly: of(Cost::Costly) }

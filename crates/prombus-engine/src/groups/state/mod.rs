@@ -61,9 +61,9 @@ pub struct Delivery {
 pub struct Take {
     /// Who asks.
     pub member: Arc<str>,
-    /// At most so many events.
+    /// Maximum number of events.
     pub max: usize,
-    /// At most so many open leases.
+    /// Maximum number of open leases.
     pub max_in_flight: usize,
 }
 

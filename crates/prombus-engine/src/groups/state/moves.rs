@@ -14,9 +14,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// So many members has a partitioned group at most. More would have nothing to do, however many partitions there are.
+/// Maximum number of members of a partitioned group. More would have nothing to do, however many partitions there are.
 const MAX_MEMBERS: usize = MAX_PARTITIONS as usize;
-/// So many members has a shared group at most: each is listed, and takes memory.
+/// Maximum number of members of a shared group: each is listed, and takes memory.
 const MAX_SHARED_MEMBERS: usize = 16_384;
 
 impl State {

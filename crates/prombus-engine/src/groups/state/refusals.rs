@@ -97,7 +97,7 @@ impl State {
         Span { after: self.decided, upto: self.version }
     }
 
-    /// Does what a consumer says, and tells what that hangs on.
+    /// Does what a consumer says, and tells what that depends on.
     pub fn hear(&mut self, settle: Settle, now: Times) -> SettleEffect {
         let (before, extends) = (self.version, matches!(settle, Settle::Extend { .. }));
         match self.settle(settle, now) {

@@ -33,7 +33,7 @@ pub async fn take(group: &Arc<Group>, member: &str, max: usize) -> Vec<Delivery>
     taken
 }
 
-/// So many events, in as many pulls as it takes.
+/// Takes `count` events, in as many pulls as it takes.
 pub async fn take_all(group: &Arc<Group>, member: &str, count: usize) -> Vec<Delivery> {
     let mut all = Vec::new();
     while all.len() < count {

@@ -8,7 +8,7 @@ use prombus_engine::groups::{LeaseToken, Mode, Ordering, Settle};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// So many runs are looked at for a place where a lie can be told.
+/// How many runs are looked at for a place where a lie can be told.
 const RUNS: u64 = 40;
 /// In so many of them there must be one.
 const ENOUGH: usize = 5;

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const ROUNDS: u64 = 300;
 /// The same for those that are run with two hubs.
 const TWO_HUBS_ROUNDS: u64 = 300;
-/// So much of a history is shown when its seed fails.
+/// How much of a history is shown when its seed fails.
 const SHOWN: usize = 60;
 
 fn number(name: &str) -> Option<u64> {

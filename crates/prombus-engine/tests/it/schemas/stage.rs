@@ -56,14 +56,7 @@ impl Stage {
 
     /// The payloads of a topic, each with the version that it is stamped with.
     pub async fn stamps(&self, topic: &TopicName) -> Vec<(Value, Option<u32>)> {
-        let query = Query {
-            from: From::Earliest,
-            partition: None,
-            key: None,
-            to_ts: None,
-            filter: None,
-            normalize: false,
-        };
+        let query = Query::of_all(From::Earliest);
         let mut reader = self.hub.read(topic, query).await.expect("a topic").up_to_now();
         let mut stamps = Vec::new();
         loop {

@@ -139,14 +139,7 @@ impl Stage {
 
     /// The events of a topic, in order of their partitions.
     pub async fn events(&self, topic: &TopicName) -> Vec<Event> {
-        let query = Query {
-            from: From::Earliest,
-            partition: None,
-            key: None,
-            to_ts: None,
-            filter: None,
-            normalize: false,
-        };
+        let query = Query::of_all(From::Earliest);
         match self.hub.read(topic, query).await {
             Ok(reader) => reader.up_to_now().next_page(10_000).await.expect("events can be read").events,
             Err(_) => Vec::new(),

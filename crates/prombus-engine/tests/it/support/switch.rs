@@ -25,9 +25,9 @@ pub enum Look {
 /// How commits are refused.
 pub struct Refusal {
     pub which: Which,
-    /// So many pass before.
+    /// How many pass before.
     pub after: usize,
-    /// So many are refused.
+    /// How many are refused.
     pub times: usize,
     pub error: CommitError,
     /// Whether they happen all the same, as when an answer is lost.

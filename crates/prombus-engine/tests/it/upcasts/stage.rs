@@ -16,7 +16,7 @@ pub fn numbers_of(names: &[&str]) -> Value {
 
 /// What reads all of a topic, raised.
 pub fn normalized() -> Query {
-    Query { from: From::Earliest, partition: None, key: None, to_ts: None, filter: None, normalize: true }
+    Query { normalize: true, ..Query::of_all(From::Earliest) }
 }
 
 /// A payload and the version that its event is stamped with.

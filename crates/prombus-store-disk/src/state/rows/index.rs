@@ -8,7 +8,7 @@ use prombus_rows::INDEX_PREFIX;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// So many bytes of a key are compared without going where it lies: enough for a short value and a time.
+/// How many bytes of a key are compared without going where it lies: enough for a short value and a time.
 const HEAD: usize = 24;
 
 /// Index rows, each put or removed. They have no values, so their keys are all there is.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many neighbours of a tier are merged. A row is written again about once a tier.
+/// How many neighbours of a tier are merged. A row is written again about once a tier.
 const FANOUT: usize = 4;
 /// The largest table of the lowest tier.
 const LOWEST_TIER: u64 = 64 << 10;

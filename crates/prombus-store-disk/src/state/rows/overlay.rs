@@ -13,7 +13,7 @@ use prombus_rows::{DOCUMENT, DocumentChange, IndexChanges, RowChange, collection
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// So many changed documents make a run. In debug builds it is few, so that tests see many runs.
+/// How many changed documents make a run. In debug builds it is few, so that tests see many runs.
 const RUN: usize = if cfg!(debug_assertions) { 4 } else { 256 };
 /// A run is merged into its elder as long as that is less than so many times as large.
 const RATIO: usize = 4;

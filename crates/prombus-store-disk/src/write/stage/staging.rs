@@ -111,8 +111,8 @@ impl Staging for Stage {
     type AppendState<'a> = AppendState<'a>;
     type PriorDocuments<'a> = PriorRows<&'a Rows>;
 
-    fn topic(&self, name: &TopicName) -> Option<&TopicState> {
-        self.view.topics.get(name).map(|topic| &**topic)
+    fn topic(&self, name: &TopicName) -> Option<&Arc<TopicState>> {
+        self.view.topics.get(name)
     }
 
     fn topic_count(&self) -> usize {
@@ -211,9 +211,8 @@ impl Staging for Stage {
         appends: &[Append],
         commit: &Commit,
     ) -> Result<(Vec<Appended>, Durability), CommitError> {
-        let mut durability = Durability::Interval;
         if appends.is_empty() {
-            return Ok((Vec::new(), durability));
+            return Ok((Vec::new(), Durability::Interval));
         }
         let part = self.part.clone();
         let index = part.index();
@@ -225,19 +224,9 @@ impl Staging for Stage {
         let suspects = self.suspects(appends, &index);
         let appended = Vec::with_capacity(appends.len());
         let mut append_state = AppendState { index, extents: Vec::new(), suspects, appended };
-        // That of the event before, mostly.
-        let mut known: Option<Arc<TopicState>> = None;
-        for (index, append) in appends.iter().enumerate() {
-            if known.as_ref().is_none_or(|topic| topic.name != append.topic) {
-                staging::make_missing(self, &append.topic, commit)?;
-                known = self.view.topics.get(&append.topic).cloned();
-                self.changed_set.appended_to(&append.topic);
-            }
-            let missing = || CommitError::TopicNotFound(append.topic.clone());
-            let topic = known.as_deref().ok_or_else(missing)?;
-            let first = staging::append(self, &AppendOne { index, append, topic }, &mut append_state)?;
-            append_state.extend(first);
-            durability = durability.max(topic.config.durability);
+        let durability = staging::append_each(self, appends, commit, &mut append_state)?;
+        for of_topic in appends.chunk_by(|one, next| one.topic == next.topic) {
+            self.changed_set.appended_to(&of_topic[0].topic);
         }
         for (partition, extent) in append_state.extents {
             self.view.extents.insert(partition, extent);

@@ -88,11 +88,11 @@ const COLUMNS: [&str; 7] = ["id", "topic", "partition", "offset", "ts", "durabil
 fn record(published: &Published) -> Result<Record, Failure> {
     let cells = vec![
         published.id.clone(),
-        published.topic.clone(),
+        published.topic.to_string(),
         published.partition.to_string(),
         published.offset.to_string(),
         published.ts.to_string(),
-        published.durability.clone(),
+        published.durability.to_string(),
         published.duplicate.to_string(),
     ];
     Record::of(published, cells)

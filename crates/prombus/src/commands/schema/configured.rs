@@ -69,12 +69,8 @@ pub struct Barred {
 
 impl Barred {
     fn of(file: &ConfigFile) -> Self {
-        let definitions = || file.projection.iter().map(|projection| &projection.definition);
-        let feeds = (file.collections.values().map(|collection| &collection.changefeed))
-            .chain(definitions().map(|definition| &definition.changefeed))
-            .chain(definitions().flat_map(|definition| &definition.write).map(|write| &write.changefeed))
-            .flatten()
-            .map(|topic| (topic.to_string(), CHANGEFEED));
+        let feeds = config::changefeeds(&file.collections, &file.projection);
+        let feeds = feeds.map(|topic| (topic.to_string(), CHANGEFEED));
         let snapshots = file.topics.named.values().flat_map(|patch| patch.snapshot.iter().flatten());
         let snapshots = snapshots.map(|snapshot| (snapshot.topic.to_string(), SNAPSHOTS));
         let copied = file.topics.named.iter().filter(|(_, patch)| patch.dual_write == Some(true));

@@ -336,3 +336,9 @@ fn name(one: &Value) -> String {
     let name = one.as_str().or_else(|| fields.iter().find_map(|field| one[*field].as_str()));
     name.unwrap_or_else(|| panic!("no name in {one}")).to_owned()
 }
+
+/// How many events a topic has.
+#[track_caller]
+pub fn events_of(api: &Api, topic: &str) -> usize {
+    if api.get(&format!("/v1/topics/{topic}")).status == 404 { 0 } else { api.all(topic, "").len() }
+}

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Maximum number of violations that are told; the rest would say the same.
 const TOLD: usize = 5;
-/// So many lines of a history are told with a violation.
+/// How many lines of a history are told with a violation.
 const LINES: usize = 60;
 
 /// All that is known about a group since it was last drained.

@@ -22,6 +22,20 @@ fn what_is_not_answered_is_sent_again_in_order() {
 }
 
 #[test]
+fn what_a_frame_says_once_is_told_of_each_of_its_events() {
+    let mut hand = Hand::connected();
+    let producer = producer(2, 0, true);
+    let mut answers: Vec<_> = (0..2).map(|n| hand.stream(&producer, n)).collect();
+    let frames = hand.sent();
+    let events: Vec<_> = (0..2).map(|n| place(&id_of(n).into())).collect();
+    hand.hear(json!({"op": "OK", "corr": frames[0]["corr"], "durability": "interval", "events": events}));
+    for (n, answer) in answers.iter_mut().enumerate() {
+        let Published { id, topic, durability, .. } = answer.try_recv().unwrap().unwrap();
+        assert_eq!((id, &*topic, &*durability), (id_of(n as u64), "t", "interval"));
+    }
+}
+
+#[test]
 fn an_ordered_stream_waits_for_each_frame() {
     let mut hand = Hand::connected();
     let producer = producer(3, 0, true);
