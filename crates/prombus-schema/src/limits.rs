@@ -1,6 +1,14 @@
 //! What a schema may be like to be taken: nothing that would cost more memory or stack than there is.
 
-use crate::{error::SchemaError, json::Json, outline::Outline, schema::DEPTH_LIMIT};
+use crate::{
+    compiling::{self, TooMuch},
+    draft::Draft,
+    error::SchemaError,
+    json::Json,
+    outline::Outline,
+    refs::References,
+    schema::DEPTH_LIMIT,
+};
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -20,8 +28,8 @@ const REPEATING: u64 = 30_000;
 /// How many schemas may apply each other to the same value, one through the other.
 const CHAIN_LIMIT: u64 = 500;
 
-/// How many schemas and names may be gone through for all unevaluated keywords when a validator is made.
-const UNEVALUATED_LIMIT: u64 = 200_000;
+/// How large a validator may become, about, and how many schemas may be made one inside the other for it.
+const VALIDATOR_LIMITS: compiling::Limits = compiling::Limits { bytes: 128 * 1024 * 1024, depth: 3_000 };
 
 fn refused(message: String) -> SchemaError {
     SchemaError::Invalid { path: String::new(), message }
@@ -75,12 +83,27 @@ pub fn of_outline(outline: &Outline) -> Result<(), SchemaError> {
             "more than {CHAIN_LIMIT} schemas apply each other to the same value, one through the other"
         )));
     }
-    if outline.unevaluated > UNEVALUATED_LIMIT {
-        return Err(refused(format!(
-            "its unevaluated keywords are about more than {UNEVALUATED_LIMIT} schemas and names that apply to the same value"
-        )));
-    }
     Ok(())
+}
+
+/// Whether a validator can be made of it.
+pub fn of_validator<'d>(
+    document: &'d Json,
+    draft: Draft,
+    references: &mut References<'d>,
+) -> Result<(), SchemaError> {
+    let (place, message) = match compiling::compile(document, draft, references, VALIDATOR_LIMITS) {
+        Ok(()) => return Ok(()),
+        Err(TooMuch::Bytes(place)) => (
+            place,
+            "what checks documents would be too large: references lead here on many ways, through resources with an `$id` or \
+             for unevaluated keywords, or large schemas are in one `not` inside the other",
+        ),
+        Err(TooMuch::Deep(place)) => {
+            (place, "too many schemas are one inside the other on a way that leads here")
+        }
+    };
+    Err(SchemaError::Invalid { path: references.pointer_of(place).to_owned(), message: message.to_owned() })
 }
 
 struct Text<'d> {

@@ -77,6 +77,7 @@ impl Schema {
         }
         let outline = Outline::of(&builder.schemas, &builder.steps);
         limits::of_outline(&outline)?;
+        limits::of_validator(&document, draft, &mut builder.references)?;
         let places = builder.outward.iter().map(|(schema, _)| place(schema)).collect();
         let outward = match builder.outward.first().copied() {
             Some((schema, reference)) => builder.references.resolve(schema, reference).err(),
