@@ -17,7 +17,7 @@ use std::{
 };
 
 /// About how many bytes a schema takes, besides texts.
-const SCHEMA_BYTES: usize = 400;
+const SCHEMA_BYTES: usize = 300;
 
 /// About how many bytes a keyword takes, besides texts.
 const KEYWORD_BYTES: usize = 100;
@@ -26,7 +26,7 @@ const KEYWORD_BYTES: usize = 100;
 const ENTRY_BYTES: usize = 64;
 
 /// As how many bytes the time counts in which a list of such references is copied, for each of them.
-const COPIED_BYTES: usize = 8;
+const COPIED_BYTES: usize = 4;
 
 /// How often the base of a reference is kept.
 const BASES: usize = 3;
@@ -42,6 +42,8 @@ const NESTED_LIMIT: usize = 8;
 pub enum TooMuch {
     /// It would have more bytes than it may. The schema is the one that would be in it most often.
     Bytes(Address),
+    /// An unevaluated keyword comes back to a schema that it is going through, and it would have more bytes than such a one may.
+    Circular(Address),
     /// So many schemas would be made one inside the other that there might be no stack for it.
     Deep(Address),
 }
@@ -51,17 +53,19 @@ pub enum TooMuch {
 pub struct Limits {
     /// About how many bytes.
     pub bytes: usize,
+    /// The same if an unevaluated keyword goes in circles: the crate `jsonschema` never frees what is made for it then.
+    pub circular_bytes: usize,
     /// How many schemas one inside the other.
     pub depth: usize,
 }
 
-/// Goes through everything that a validator of a document would be made of.
+/// Goes through everything that a validator of a document would be made of, and says about how many bytes that is.
 pub fn compile<'d>(
     document: &'d Json,
     draft: Draft,
     references: &mut References<'d>,
     limits: Limits,
-) -> Result<(), TooMuch> {
+) -> Result<usize, TooMuch> {
     let mut compiling = Compiling {
         draft,
         references,
@@ -79,12 +83,18 @@ pub fn compile<'d>(
         open: Vec::new(),
         nested: 0,
         evaluating: HashSet::new(),
+        circle: None,
         times: HashMap::new(),
     };
-    compiling.all(document).map_err(|stop| match stop {
-        Stop::Bytes => TooMuch::Bytes(compiling.most_often().unwrap_or(place(document))),
-        Stop::Deep(schema) => TooMuch::Deep(schema),
-    })
+    match compiling.all(document) {
+        Ok(()) => {
+            let bytes = limits.bytes - compiling.left.bytes;
+            let circular = compiling.circle.filter(|_| bytes > limits.circular_bytes);
+            circular.map_or(Ok(bytes), |circle| Err(TooMuch::Circular(circle)))
+        }
+        Err(Stop::Bytes) => Err(TooMuch::Bytes(compiling.most_often().unwrap_or(place(document)))),
+        Err(Stop::Deep(schema)) => Err(TooMuch::Deep(schema)),
+    }
 }
 
 enum Stop {
@@ -166,6 +176,8 @@ struct Compiling<'d, 'r> {
     nested: usize,
     /// The schemas that an unevaluated keyword is just going through.
     evaluating: HashSet<(Address, bool)>,
+    /// The first schema to which one of them came back.
+    circle: Option<Address>,
     /// How often each schema was made that a reference leads to.
     times: HashMap<Address, u64>,
 }
@@ -361,7 +373,9 @@ impl<'d> Compiling<'d, '_> {
                 {
                     let (target, scope) = this.destination(&link, site.scope);
                     let is_open = this.evaluating.contains(&(place(target), what == LeftOver::Items));
-                    if let Some(members) = target.object().filter(|_| !is_open) {
+                    if is_open {
+                        this.circle.get_or_insert(place(target));
+                    } else if let Some(members) = target.object() {
                         *this.times.entry(place(target)).or_default() += 1;
                         let site = Site { scope, is_home: false, ..site };
                         this.evaluated(target, members, site, (what, true))?;

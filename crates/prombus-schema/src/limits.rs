@@ -29,7 +29,8 @@ const REPEATING: u64 = 30_000;
 const CHAIN_LIMIT: u64 = 500;
 
 /// How large a validator may become, about, and how many schemas may be made one inside the other for it.
-const VALIDATOR_LIMITS: compiling::Limits = compiling::Limits { bytes: 128 * 1024 * 1024, depth: 3_000 };
+const VALIDATOR_LIMITS: compiling::Limits =
+    compiling::Limits { bytes: 64 * 1024 * 1024, circular_bytes: 1024 * 1024, depth: 3_000 };
 
 fn refused(message: String) -> SchemaError {
     SchemaError::Invalid { path: String::new(), message }
@@ -86,18 +87,22 @@ pub fn of_outline(outline: &Outline) -> Result<(), SchemaError> {
     Ok(())
 }
 
-/// Whether a validator can be made of it.
+/// Whether a validator can be made of it, and about how many bytes that has.
 pub fn of_validator<'d>(
     document: &'d Json,
     draft: Draft,
     references: &mut References<'d>,
-) -> Result<(), SchemaError> {
+) -> Result<usize, SchemaError> {
     let (place, message) = match compiling::compile(document, draft, references, VALIDATOR_LIMITS) {
-        Ok(()) => return Ok(()),
+        Ok(bytes) => return Ok(bytes),
         Err(TooMuch::Bytes(place)) => (
             place,
             "what checks documents would be too large: references lead here on many ways, through resources with an `$id` or \
              for unevaluated keywords, or large schemas are in one `not` inside the other",
+        ),
+        Err(TooMuch::Circular(place)) => (
+            place,
+            "what checks documents would be too large for a schema in which an unevaluated keyword leads back to where it is",
         ),
         Err(TooMuch::Deep(place)) => {
             (place, "too many schemas are one inside the other on a way that leads here")

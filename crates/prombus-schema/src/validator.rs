@@ -80,6 +80,7 @@ impl Fault {
 pub struct Validator {
     compiled: Arc<jsonschema::Validator>,
     outline: Arc<Outline>,
+    bytes: usize,
     schema: Json,
     draft: Draft,
     /// Whether what is compiled says exactly the same: no number of the schema is rounded there, and no reference to another
@@ -87,6 +88,12 @@ pub struct Validator {
     is_exact: bool,
     /// Its formulas, once they were needed.
     formulas: Arc<OnceLock<Option<Mutex<Formulas>>>>,
+}
+
+/// What was reckoned before a validator is made.
+pub(crate) struct Size {
+    pub outline: Outline,
+    pub bytes: usize,
 }
 
 /// The formulas of a schema, and the one of the whole of it.
@@ -105,7 +112,7 @@ impl Validator {
     pub(crate) fn build(
         schema: &Json,
         draft: Draft,
-        outline: Outline,
+        Size { outline, bytes }: Size,
         outward: &HashSet<Address>,
     ) -> Result<Self, jsonschema::ValidationError<'static>> {
         let ours = draft;
@@ -127,11 +134,17 @@ impl Validator {
         Ok(Self {
             compiled,
             outline: Arc::new(outline),
+            bytes,
             schema: schema.clone(),
             draft: ours,
             is_exact: schema.to_value().is_some() && outward.is_empty(),
             formulas: Arc::default(),
         })
+    }
+
+    /// How many bytes it takes, about. For a short text that can be many.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many steps are taken, about and at most, for documents that hold so many values and bytes together.

@@ -93,6 +93,18 @@ fn ways_through_resources_are_counted() {
 }
 
 #[test]
+fn a_validator_knows_its_size() {
+    let both = |[one, other]: [Value; 2]| json!({"properties": {"p": one, "q": other}});
+    let bytes = |levels| {
+        let schema =
+            json!({"$id": "https://example.com/", "$ref": "a0", "$defs": pairs(levels, &json!({}), &both)});
+        Schema::from_value(&schema).unwrap().validator().bytes()
+    };
+    let (small, large) = (bytes(2), bytes(8));
+    assert!(small < 20_000 && large > 50 * small, "{small} {large}");
+}
+
+#[test]
 fn ways_to_dynamic_anchors_are_counted() {
     let steps = |last: Value| move |[one, other]: [Value; 2]| json!({"properties": {"p": one, "q": other, "r": last}});
     let dynamic = pairs(LEVELS, &json!({"$dynamicAnchor": "n"}), &steps(json!({"$dynamicRef": "#n"})));
