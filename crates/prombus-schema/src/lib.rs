@@ -11,6 +11,7 @@
 
 mod allowance;
 mod check;
+mod compiling;
 mod decimal;
 mod deep;
 mod demand;

@@ -1,7 +1,14 @@
 //! What a schema may be like to be taken: nothing that would cost more memory or stack than there is.
 
-use crate::{error::SchemaError, json::Json, outline::Outline, schema::DEPTH_LIMIT};
-use regex_syntax::hir::{Class, Hir, HirKind};
+use crate::{
+    compiling::{self, TooMuch},
+    draft::Draft,
+    error::SchemaError,
+    json::Json,
+    outline::Outline,
+    refs::References,
+    schema::DEPTH_LIMIT,
+};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -11,17 +18,12 @@ const POINTERS_LIMIT: usize = 16 * 1024 * 1024;
 /// How long a pattern may be, in bytes.
 const PATTERN_LIMIT: usize = 16 * 1024;
 
-/// How large the automata of all patterns may become, in ranges of code points.
-const PATTERNS_LIMIT: u64 = 3_000_000;
-
-/// What a pattern that is not regular and repeats something so and so often counts as.
-const REPEATING: u64 = 30_000;
-
 /// How many schemas may apply each other to the same value, one through the other.
 const CHAIN_LIMIT: u64 = 500;
 
-/// How many schemas and names may be gone through for all unevaluated keywords when a validator is made.
-const UNEVALUATED_LIMIT: u64 = 200_000;
+/// How large a validator may become, about, and how many schemas may be made one inside the other for it.
+const VALIDATOR_LIMITS: compiling::Limits =
+    compiling::Limits { bytes: 64 * 1024 * 1024, circular_bytes: 1024 * 1024, depth: 3_000 };
 
 fn refused(message: String) -> SchemaError {
     SchemaError::Invalid { path: String::new(), message }
@@ -52,18 +54,8 @@ pub fn of_text(document: &Json) -> Result<(), SchemaError> {
             "it has long names with many values inside; the pointers to all its values may have {POINTERS_LIMIT} bytes"
         )));
     }
-    let mut weight = 0u64;
-    for pattern in text.patterns {
-        if pattern.len() > PATTERN_LIMIT {
-            return Err(refused(format!("it has a pattern of more than {PATTERN_LIMIT} bytes; split it up")));
-        }
-        weight = weight.saturating_add(weight_of_pattern(pattern));
-    }
-    if weight > PATTERNS_LIMIT {
-        return Err(refused(
-            "its patterns are too large together: they repeat large classes such as `\\w` too often"
-                .to_owned(),
-        ));
+    if text.patterns.iter().any(|pattern| pattern.len() > PATTERN_LIMIT) {
+        return Err(refused(format!("it has a pattern of more than {PATTERN_LIMIT} bytes; split it up")));
     }
     Ok(())
 }
@@ -75,12 +67,35 @@ pub fn of_outline(outline: &Outline) -> Result<(), SchemaError> {
             "more than {CHAIN_LIMIT} schemas apply each other to the same value, one through the other"
         )));
     }
-    if outline.unevaluated > UNEVALUATED_LIMIT {
-        return Err(refused(format!(
-            "its unevaluated keywords are about more than {UNEVALUATED_LIMIT} schemas and names that apply to the same value"
-        )));
-    }
     Ok(())
+}
+
+/// Whether a validator can be made of it, and about how many bytes that has.
+pub fn of_validator<'d>(
+    document: &'d Json,
+    draft: Draft,
+    references: &mut References<'d>,
+) -> Result<usize, SchemaError> {
+    let (place, message) = match compiling::compile(document, draft, references, VALIDATOR_LIMITS) {
+        Ok(bytes) => return Ok(bytes),
+        Err(TooMuch::Bytes(place)) => (
+            place,
+            "what checks documents would be too large: references lead here on many ways, through resources with an `$id` or \
+             for unevaluated keywords, or large schemas are in one `not` inside the other",
+        ),
+        Err(TooMuch::Patterns(place)) => (
+            place,
+            "its patterns are too large together: they repeat parts such as `.` or `\\w` too often, one inside the other",
+        ),
+        Err(TooMuch::Circular(place)) => (
+            place,
+            "what checks documents would be too large for a schema in which an unevaluated keyword leads back to where it is",
+        ),
+        Err(TooMuch::Deep(place)) => {
+            (place, "too many schemas are one inside the other on a way that leads here")
+        }
+    };
+    Err(SchemaError::Invalid { path: references.pointer_of(place).to_owned(), message: message.to_owned() })
 }
 
 struct Text<'d> {
@@ -108,35 +123,6 @@ impl<'d> Text<'d> {
                 }
             }
             _ => {}
-        }
-    }
-}
-
-fn weight_of_pattern(pattern: &str) -> u64 {
-    let length = pattern.len() as u64;
-    let regular = jsonschema_regex::to_rust_regex(pattern)
-        .ok()
-        .and_then(|regular| regex_syntax::ParserBuilder::new().nest_limit(200).build().parse(&regular).ok());
-    match regular {
-        Some(hir) => length + weight(&hir),
-        None if pattern.contains('{') => length + REPEATING,
-        None => length,
-    }
-}
-
-fn weight(hir: &Hir) -> u64 {
-    match hir.kind() {
-        HirKind::Empty | HirKind::Look(_) => 1,
-        HirKind::Literal(literal) => literal.0.len() as u64,
-        HirKind::Class(Class::Unicode(class)) => 1 + class.ranges().len() as u64,
-        HirKind::Class(Class::Bytes(class)) => 1 + class.ranges().len() as u64,
-        HirKind::Capture(capture) => weight(&capture.sub),
-        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-            parts.iter().fold(1, |sum, part| sum.saturating_add(weight(part)))
-        }
-        HirKind::Repetition(repetition) => {
-            let times = repetition.max.unwrap_or(repetition.min.saturating_add(1)).max(1);
-            weight(&repetition.sub).saturating_mul(u64::from(times))
         }
     }
 }

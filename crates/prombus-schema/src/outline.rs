@@ -33,8 +33,6 @@ struct Applied {
     rest: Vec<u32>,
     first: Vec<u32>,
     items: Vec<u32>,
-    /// How many names and patterns it speaks of.
-    named: u64,
     /// Whether it looks at every name of an object.
     every: bool,
     /// How many patterns and formats it looks for in a text, and in every name of an object.
@@ -110,8 +108,6 @@ pub struct Outline {
     pub chain: u64,
     /// The same for a value and its parts, as long as there are no circles.
     longest: u64,
-    /// How many schemas and names a validator goes through for all unevaluated keywords, when it is made.
-    pub unevaluated: u64,
 }
 
 impl Outline {
@@ -120,7 +116,7 @@ impl Outline {
         let numbers: HashMap<Address, u32> =
             schemas.iter().enumerate().map(|(at, schema)| (place(schema), at as u32)).collect();
         let schemas: Vec<Applied> = schemas.iter().map(|schema| applied(schema, steps, &numbers)).collect();
-        let InPlace { here, texts, chain, unevaluated } = in_place(&schemas);
+        let InPlace { here, texts, chain } = in_place(&schemas);
         let (order, back) = postorder(&schemas, Applied::all);
         let (mut sizes, mut longest) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
         let mut patterns: Vec<u64> = schemas.iter().map(|schema| schema.texts + schema.names_texts).collect();
@@ -145,7 +141,7 @@ impl Outline {
         let longest = longest.first().copied().unwrap_or(1);
         let patterns = patterns.first().copied().unwrap_or(0);
         let circles = !back.is_empty();
-        Self { schemas, here, texts, size, patterns, circles, chain, longest, unevaluated }
+        Self { schemas, here, texts, size, patterns, circles, chain, longest }
     }
 
     /// How many schemas a validator goes through, about and at most, for documents that hold so many values and bytes
@@ -207,28 +203,22 @@ struct InPlace {
     texts: Vec<u64>,
     /// How long the longest chain is.
     chain: u64,
-    /// What unevaluated keywords cost.
-    unevaluated: u64,
 }
 
 fn in_place(schemas: &[Applied]) -> InPlace {
     let (order, _) = postorder(schemas, |schema| schema.here.clone());
     let (mut here, mut chains) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
-    let (mut ways, mut unevaluated) = (vec![1u64; schemas.len()], 0u64);
     let mut texts: Vec<u64> = schemas.iter().map(|schema| schema.texts).collect();
     for at in order {
         let mut cost = Cost::ONE;
-        ways[at] += schemas[at].named;
         for next in &schemas[at].here {
             cost.here(here[*next as usize]);
             texts[at] = texts[at].saturating_add(texts[*next as usize]);
             chains[at] = chains[at].max(1 + chains[*next as usize]);
-            ways[at] = ways[at].saturating_add(ways[*next as usize]);
         }
-        unevaluated = unevaluated.saturating_add(ways[at].saturating_mul(schemas[at].left_over));
         here[at] = cost.with(&schemas[at]);
     }
-    InPlace { here, texts, chain: chains.into_iter().max().unwrap_or(1), unevaluated }
+    InPlace { here, texts, chain: chains.into_iter().max().unwrap_or(1) }
 }
 
 struct Counted<'o> {
@@ -304,9 +294,6 @@ fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Address, u32>) -> App
             &**keyword,
             "patternProperties" | "additionalProperties" | "unevaluatedProperties" | "propertyNames"
         );
-        if let ("properties" | "patternProperties", Json::Object(schemas)) = (&**keyword, value) {
-            applied.named += schemas.len() as u64;
-        }
         match (&**keyword, value) {
             ("properties", Json::Object(schemas)) => {
                 applied.names = schemas

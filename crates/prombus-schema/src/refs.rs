@@ -1,6 +1,6 @@
 //! Which part of a document a reference means: identifiers, anchors and pointers.
 
-use crate::{draft::Draft, error::SchemaError, json::Json, metaschemas, uri};
+use crate::{draft::Draft, error::SchemaError, graph::build::Members, json::Json, metaschemas, uri};
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -8,6 +8,9 @@ use std::{
 
 /// The base of a document that does not name itself.
 const NAMELESS: &str = "schema:///";
+
+/// How long the identifier of a resource may be, in bytes. Each reference in it is as long.
+const BASE_LIMIT: usize = 2_048;
 
 /// Keywords whose value is a schema.
 const ONE: &[&str] = &[
@@ -31,6 +34,31 @@ const LISTS: &[&str] = &["allOf", "anyOf", "items", "oneOf", "prefixItems"];
 /// Keywords whose value is an object of schemas.
 const MAPS: &[&str] =
     &["$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"];
+
+/// Whether there are schemas in what a keyword says.
+pub fn has_schemas(keyword: &str) -> bool {
+    [ONE, LISTS, MAPS].iter().any(|keywords| keywords.contains(&keyword))
+}
+
+/// The schemas in a schema: by which keyword, with which pointer from there, and what they say.
+pub fn inner(members: &Members) -> impl Iterator<Item = (&'static str, String, &Json)> {
+    let one = ONE.iter().filter_map(|keyword| match members.get(*keyword) {
+        Some(inner @ Json::Object(_)) => Some((*keyword, format!("/{keyword}"), inner)),
+        _ => None,
+    });
+    let lists = LISTS.iter().flat_map(|keyword| {
+        let all = members.get(*keyword).and_then(Json::array).into_iter().flatten().enumerate();
+        all.map(move |(at, inner)| (*keyword, format!("/{keyword}/{at}"), inner))
+    });
+    let maps = MAPS.iter().flat_map(|keyword| {
+        let all = members.get(*keyword).and_then(Json::object).into_iter().flatten();
+        all.map(move |(name, inner)| {
+            let name = name.replace('~', "~0").replace('/', "~1");
+            (*keyword, format!("/{keyword}/{name}"), inner)
+        })
+    });
+    one.chain(lists).chain(maps)
+}
 
 /// What a place is known by: the address of its value, which stays where it is as long as the document lives.
 pub type Address = usize;
@@ -100,7 +128,12 @@ impl<'d> References<'d> {
 
     /// Where a schema is in its document.
     pub fn pointer(&self, schema: &Json) -> &str {
-        self.known.get(&place(schema)).map_or("", |(_, pointer)| pointer)
+        self.pointer_of(place(schema))
+    }
+
+    /// The same for a place.
+    pub fn pointer_of(&self, place: Address) -> &str {
+        self.known.get(&place).map_or("", |(_, pointer)| pointer)
     }
 
     /// Where each place is.
@@ -119,24 +152,17 @@ impl<'d> References<'d> {
             return Err(SchemaError::Draft { path: pointer, found: found.to_string() });
         }
         let base = self.identify(schema, base);
+        if base.len() > BASE_LIMIT {
+            let message = format!(
+                "its `$id` is longer than {BASE_LIMIT} bytes, together with those that it is relative to"
+            );
+            return Err(SchemaError::Invalid { path: pointer, message });
+        }
         if self.known.insert(place(schema), (base.clone(), pointer.clone())).is_some() {
             return Ok(());
         }
-        for keyword in ONE {
-            if let Some(inner @ Json::Object(_)) = members.get(*keyword) {
-                self.index(inner, base.clone(), format!("{pointer}/{keyword}"))?;
-            }
-        }
-        for keyword in LISTS {
-            for (at, inner) in members.get(*keyword).and_then(Json::array).into_iter().flatten().enumerate() {
-                self.index(inner, base.clone(), format!("{pointer}/{keyword}/{at}"))?;
-            }
-        }
-        for keyword in MAPS {
-            for (name, inner) in members.get(*keyword).and_then(Json::object).into_iter().flatten() {
-                let name = name.replace('~', "~0").replace('/', "~1");
-                self.index(inner, base.clone(), format!("{pointer}/{keyword}/{name}"))?;
-            }
+        for (_, way, inner) in inner(members) {
+            self.index(inner, base.clone(), pointer.clone() + &way)?;
         }
         Ok(())
     }
@@ -209,6 +235,11 @@ impl<'d> References<'d> {
     /// The places that have a dynamic anchor.
     pub fn places_of(&self, anchor: &str) -> &[&'d Json] {
         self.dynamic.get(anchor).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The resource that is called like this.
+    pub fn resource(&self, base: &str) -> Option<&'d Json> {
+        self.resources.get(base).copied()
     }
 
     /// The base of references in a schema.

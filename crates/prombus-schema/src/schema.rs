@@ -9,7 +9,7 @@ use crate::{
     limits,
     outline::Outline,
     refs::place,
-    validator::Validator,
+    validator::{Size, Validator},
 };
 use serde_json::Value;
 use std::{
@@ -77,14 +77,16 @@ impl Schema {
         }
         let outline = Outline::of(&builder.schemas, &builder.steps);
         limits::of_outline(&outline)?;
+        let bytes = limits::of_validator(&document, draft, &mut builder.references)?;
         let places = builder.outward.iter().map(|(schema, _)| place(schema)).collect();
         let outward = match builder.outward.first().copied() {
             Some((schema, reference)) => builder.references.resolve(schema, reference).err(),
             None => None,
         };
-        let validator = Validator::build(&document, draft, outline, &places).map_err(|error| {
-            SchemaError::Invalid { path: error.instance_path().to_string(), message: error.to_string() }
-        })?;
+        let validator =
+            Validator::build(&document, draft, Size { outline, bytes }, &places).map_err(|error| {
+                SchemaError::Invalid { path: error.instance_path().to_string(), message: error.to_string() }
+            })?;
         Ok(Self { document, draft, validator, outward })
     }
 

@@ -9,11 +9,10 @@ use crate::{
     graph::{Graph, Lit, link},
     json::{self, Json},
     outline::Outline,
-    pattern::BACKTRACK_LIMIT,
+    pattern::bounded,
     refs::{Address, place},
     schema::formula,
 };
-use jsonschema::PatternOptions;
 use serde_json::Value;
 use std::{
     collections::{HashMap, HashSet},
@@ -80,6 +79,7 @@ impl Fault {
 pub struct Validator {
     compiled: Arc<jsonschema::Validator>,
     outline: Arc<Outline>,
+    bytes: usize,
     schema: Json,
     draft: Draft,
     /// Whether what is compiled says exactly the same: no number of the schema is rounded there, and no reference to another
@@ -87,6 +87,12 @@ pub struct Validator {
     is_exact: bool,
     /// Its formulas, once they were needed.
     formulas: Arc<OnceLock<Option<Mutex<Formulas>>>>,
+}
+
+/// What was reckoned before a validator is made.
+pub(crate) struct Size {
+    pub outline: Outline,
+    pub bytes: usize,
 }
 
 /// The formulas of a schema, and the one of the whole of it.
@@ -105,7 +111,7 @@ impl Validator {
     pub(crate) fn build(
         schema: &Json,
         draft: Draft,
-        outline: Outline,
+        Size { outline, bytes }: Size,
         outward: &HashSet<Address>,
     ) -> Result<Self, jsonschema::ValidationError<'static>> {
         let ours = draft;
@@ -114,7 +120,7 @@ impl Validator {
             .with_draft(draft)
             .offline()
             .should_validate_formats(true)
-            .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT))
+            .with_pattern_options(bounded())
             .without_content_encoding_support("base64")
             .without_content_media_type_support("application/json");
         // Drafts know different formats; here they mean the same in each of them.
@@ -127,11 +133,17 @@ impl Validator {
         Ok(Self {
             compiled,
             outline: Arc::new(outline),
+            bytes,
             schema: schema.clone(),
             draft: ours,
             is_exact: schema.to_value().is_some() && outward.is_empty(),
             formulas: Arc::default(),
         })
+    }
+
+    /// How many bytes it takes, about. For a short text that can be many.
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// How many steps are taken, about and at most, for documents that hold so many values and bytes together.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 /// What all heads that are kept take at most.
 const HEADS_BYTES: usize = 16 << 20;
-/// How long the texts of all schemas may be whose validators are kept. A validator takes many times that.
-const VALIDATORS_BYTES: usize = 8 << 20;
-/// What a validator counts for beside its text.
+/// What all validators that are kept take at most, about, with the texts of their schemas.
+const VALIDATORS_BYTES: usize = 128 << 20;
+/// What a validator counts for beside these.
 const VALIDATOR_BYTES: usize = 512;
 
 /// Schemas of all topics.
@@ -61,9 +61,10 @@ impl SchemaCache {
             return Ok(Some(validator));
         }
         let Some(schema) = self.schema(head, version).await? else { return Ok(None) };
-        let bytes = schema.text.len() + VALIDATOR_BYTES;
+        let text = schema.text.len();
         let parsed = work::run(move || parse(&schema.text)).await?;
         let validator = parsed.map_err(|error| ReadError::Corrupt(error.to_string()))?.validator().clone();
+        let bytes = text + validator.bytes() + VALIDATOR_BYTES;
         let gone = self.validators.lock().insert(&key, validator.clone(), bytes);
         // Outside of the lock, because it may take a while.
         drop(gone);

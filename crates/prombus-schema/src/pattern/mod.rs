@@ -3,21 +3,35 @@
 mod automaton;
 mod nfa;
 mod product;
+mod size;
 
 pub use product::{Ask, Strings};
+pub use size::bytes_of;
 
 use crate::fuel::Fuel;
 use automaton::Automaton;
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{FancyRegex, PatternOptions, Validator};
 use nfa::Nfa;
 use serde_json::{Value, json};
+use size::SIZE_LIMIT;
 use std::{collections::HashMap, sync::Arc};
 
 /// How often a pattern that is not regular may go back in a text before it counts as not found.
-pub const BACKTRACK_LIMIT: usize = 10_000;
+const BACKTRACK_LIMIT: usize = 10_000;
+
+/// How much a pattern may remember of the texts that it has seen, in bytes, for each thread that searches for it.
+const REMEMBERED_BYTES: usize = 256 * 1024;
 
 /// What asking a validator for a text costs.
 const VALIDATOR_STEPS: u64 = 500;
+
+/// How validators search for patterns: within bounds of time and memory.
+pub fn bounded() -> PatternOptions<FancyRegex> {
+    PatternOptions::fancy_regex()
+        .backtrack_limit(BACKTRACK_LIMIT)
+        .size_limit(SIZE_LIMIT)
+        .dfa_size_limit(REMEMBERED_BYTES)
+}
 
 /// The patterns of the documents that are compared, each once.
 #[derive(Default)]
@@ -90,9 +104,8 @@ impl Patterns {
         let pattern = &mut self.patterns[pattern as usize];
         if pattern.validator.is_none() {
             let schema = json!({ "pattern": &*pattern.source });
-            let bounded = PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_LIMIT);
             pattern.validator =
-                jsonschema::options().offline().with_pattern_options(bounded).build(&schema).ok();
+                jsonschema::options().offline().with_pattern_options(bounded()).build(&schema).ok();
         }
         pattern
             .validator

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should panic")]
 
 mod docs;
+mod growing;
 mod hostile;
 mod lenient;
 mod lint;

@@ -267,7 +267,9 @@ pub fn replaced(rng: &mut Rng, document: &Value) -> Value {
         let anchors = ["$id", "$defs", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$schema"];
         members.retain(|keyword, _| anchors.contains(&keyword.as_str()));
         let recursive = document.get("$schema").is_some();
-        if let Value::Object(new) = node(rng, 1, recursive) {
+        // Only where there are resources can something lead to them.
+        let new = if document.get("$id").is_some() { node(rng, 1, recursive) } else { schema(rng, 1) };
+        if let Value::Object(new) = new {
             members.extend(new);
         }
     }

@@ -4,7 +4,7 @@ use crate::auth_support::{Guarded, until};
 use crate::contract_limits::{fill, limited, peak_memory};
 use crate::contract_support::Call;
 use crate::groups_support::metric;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -416,6 +416,29 @@ fn violations_that_are_let_pass_do_not_add_up() {
     assert!(grown < MOST, "{EVENTS} violations took {grown} bytes");
     let counted = metric(&hub.api, "schema_violations_total", &[("topic", "t")]);
     assert_eq!(counted, Some(EVENTS as f64));
+}
+
+#[test]
+fn validators_of_many_topics_do_not_add_up() {
+    const TOPICS: usize = 30;
+    /// Each takes about 20 MB, though its schema is a short text.
+    const MOST: usize = 350 << 20;
+    let hub = limited("");
+    let resource = |level: usize, side: &str| {
+        let to = |side: &str| json!({"$ref": format!("{side}{}", (level + 1).min(12))});
+        let inside = if level < 12 { json!({"p": to("a"), "q": to("b")}) } else { json!({}) };
+        (format!("{side}{level}"), json!({"$id": format!("{side}{level}"), "properties": inside}))
+    };
+    let resources: Map<String, Value> =
+        (0..13).flat_map(|level| ["a", "b"].map(|side| resource(level, side))).collect();
+    let schema = json!({"schema": {"$id": "https://example.com/", "$ref": "a0", "$defs": resources}});
+    let before = peak_memory(&hub);
+    for topic in 0..TOPICS {
+        hub.api.post(&format!("/v1/schemas/t{topic}"), &schema.to_string()).is(201);
+        hub.api.publish(&format!("t{topic}"), "{}").is(201);
+    }
+    let grown = peak_memory(&hub).saturating_sub(before);
+    assert!(grown < MOST, "{TOPICS} validators took {grown} bytes");
 }
 
 #[test]
