@@ -1,13 +1,13 @@
 //! Of each key, the latest event stays. Those that it has superseded go once they are old enough, and a tombstone that is
-//! the last of its key goes when its own time is over. Events without a key stay.
+//! the last of its key goes when its own time is over. Events without a key stay, and so does what a snapshot topic has yet to
+//! record.
 //!
 //! A pass costs by what has changed since the last one:
 //!
 //! 1. What has become old enough is read again ([`Position::judged`]): it goes where a later event of its key is there.
 //! 2. What is new is read ([`Position::seen`]): each event supersedes the one before it of its key. That one was read just
 //!    before, or is looked up, once for each key that has something new.
-//! 3. What has become old enough for tombstones to go is read, as far as it is left ([`Position::buried`]) and a snapshot
-//!    topic has its records.
+//! 3. What has become old enough for tombstones to go is read, as far as it is left ([`Position::buried`]).
 //!
 //! The latest event of each key that was read is remembered, up to a limit; beyond that all are forgotten, and keys that
 //! come again are looked up. A first pass looks nothing up while it remembers all.
@@ -38,6 +38,9 @@ pub(super) struct Compaction<'p, 'a> {
     pass: &'p mut Pass<'a>,
     /// What was recorded up to then is old enough to go, once it is superseded; `None` where nothing is.
     cutoff: Option<u64>,
+    /// By partition, below which offset the records of a snapshot topic go, if there is one. It would miss what goes before:
+    /// keys that have ended would live on there, and it would not know the greatest time of a key.
+    recorded: Option<Vec<Offset>>,
     latest: LatestByKey<Latest>,
     /// Whether a key that is not remembered has no earlier event.
     remembers_all: bool,
@@ -46,10 +49,11 @@ pub(super) struct Compaction<'p, 'a> {
 impl<'p, 'a> Compaction<'p, 'a> {
     pub fn new(pass: &'p mut Pass<'a>) -> Self {
         let cutoff = pass.now().checked_sub(pass.topic().config.min_compaction_lag_ms);
-        Self { pass, cutoff, latest: LatestByKey::default(), remembers_all: false }
+        Self { pass, cutoff, recorded: None, latest: LatestByKey::default(), remembers_all: false }
     }
 
     pub async fn run(mut self) -> Result<(), CleanError> {
+        self.recorded = snapshots::recorded(self.pass.log(), self.pass.topic()).await?;
         let mut ends = Vec::new();
         self.remembers_all = true;
         for partition in self.pass.partitions() {
@@ -65,16 +69,18 @@ impl<'p, 'a> Compaction<'p, 'a> {
         }
         // What is left is read from here on.
         self.pass.commit().await?;
-        let recorded = snapshots::recorded(self.pass.log(), self.pass.topic()).await?;
         for (partition, _) in &ends {
-            let recorded = recorded.as_ref().map(|ends| ends.get(partition.0 as usize).copied());
-            self.bury(*partition, recorded.map(Option::unwrap_or_default)).await?;
+            self.bury(*partition).await?;
         }
         self.pass.commit().await
     }
 
+    /// Whether it may go once it is superseded, or ends its key for good.
     fn is_old(&self, event: &Event) -> bool {
+        let end =
+            |recorded: &Vec<Offset>| recorded.get(event.partition.0 as usize).copied().unwrap_or_default();
         self.cutoff.is_some_and(|cutoff| event.recorded_ts <= cutoff)
+            && self.recorded.as_ref().map(end).is_none_or(|end| event.offset < end)
     }
 
     /// Events that were too young when they were read.
@@ -185,18 +191,15 @@ impl<'p, 'a> Compaction<'p, 'a> {
         self.pass.losses.discard(event.place, Some(horizon));
     }
 
-    /// Tombstones whose time is over, with what they have superseded. Those stay that a snapshot topic lacks, where the keys
-    /// that they have ended would live on.
-    async fn bury(&mut self, partition: Partition, recorded: Option<Offset>) -> Result<(), CleanError> {
+    /// Tombstones whose time is over, with what they have superseded.
+    async fn bury(&mut self, partition: Partition) -> Result<(), CleanError> {
         // What they have superseded must go first, and that may take longer.
         let retention = self.pass.topic().config.tombstone_retention_ms;
         let retention = retention.max(self.pass.topic().config.min_compaction_lag_ms);
         let Some(cutoff) = self.pass.now().checked_sub(retention) else { return Ok(()) };
         let position = self.pass.position(partition);
-        let end = recorded.map_or(position.judged, |recorded| recorded.min(position.judged));
-        let end = end.max(position.buried);
-        let mut pages = Pages::carefully(partition, position.buried..end);
-        let mut buried = end;
+        let mut pages = Pages::carefully(partition, position.buried..position.judged);
+        let mut buried = position.judged.max(position.buried);
         while let Some(events) = pages.next(self.pass).await? {
             let old = events.iter().take_while(|event| event.recorded_ts <= cutoff).count();
             for event in events[..old].iter().filter(|event| event.payload.is_null()) {

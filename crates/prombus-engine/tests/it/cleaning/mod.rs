@@ -66,6 +66,7 @@ behaviours! {
         keys_that_have_changed_are_published
         the_snapshot_topic_is_made_and_compacted
         a_tombstone_stays_until_it_has_a_record
+        a_superseded_event_stays_until_its_time_is_recorded
         the_greatest_time_of_a_key_is_kept_through_passes
         the_greatest_time_survives_a_pass_that_was_cut_off
         few_keys_are_remembered_and_none_is_missed

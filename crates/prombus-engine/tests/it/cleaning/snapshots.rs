@@ -115,6 +115,19 @@ pub async fn a_tombstone_stays_until_it_has_a_record(s: Stage) {
     assert_eq!((s.offsets(&topic).await, s.through(&topic).await), (vec![], vec![2]));
 }
 
+pub async fn a_superseded_event_stays_until_its_time_is_recorded(s: Stage) {
+    let topic = s.topic_with("t", TopicPatch { compaction: Some(true), ..to("t.snapshot") }).await;
+    s.snapshot(&topic).await;
+    let at = |ts| Draft { ts: Some(ts), ..of("a") };
+    s.record(&topic, &[at(50), at(10)]).await;
+    s.clean(&topic).await;
+    assert_eq!(s.offsets(&topic).await, [0, 1]);
+    s.snapshot(&topic).await;
+    assert_eq!(s.records("t.snapshot").await.last().map(|record| record.max_ts), Some(50));
+    s.clean(&topic).await;
+    assert_eq!(s.offsets(&topic).await, [1]);
+}
+
 pub async fn the_greatest_time_of_a_key_is_kept_through_passes(s: Stage) {
     let topic = s.topic_with("t", to("t.snapshot")).await;
     let at = |ts| Draft { ts: Some(ts), ..of("a") };
