@@ -79,6 +79,17 @@ fn what_makes_no_sense_is_refused_and_makes_nothing() {
     site.api.get("/v1/topics/t").fails(404, "not_found");
     let long = json!({"schema": {"title": "x".repeat(1 << 20)}}).to_string();
     site.api.post("/v1/schemas/t", &long).fails(400, "bad_request");
+    // Who goes through these in every order never comes to an end.
+    let all: Vec<Value> = (0..15).map(|n| json!({"$ref": format!("d{n}")})).collect();
+    let resource = |n| (format!("d{n}"), json!({"$id": format!("d{n}"), "prefixItems": all}));
+    let resources: serde_json::Map<String, Value> = (0..15).map(resource).collect();
+    let endless =
+        json!({"schema": {"$id": "https://example.com/", "$ref": "d0", "$defs": resources}}).to_string();
+    for path in ["/v1/schemas/t", "/v1/schemas/t/check"] {
+        let refused = site.api.post(path, &endless).fails(400, "bad_request");
+        let message = refused["message"].as_str().unwrap();
+        assert!(message.contains("`/$defs/d") && message.contains("too large"), "{message}");
+    }
     post(&site.api, "dlq.t", &json!({"schema": {}})).fails(403, "forbidden");
     post(&site.api, "Bad-Name", &json!({"schema": {}})).fails(400, "bad_request");
     for path in ["/v1/schemas/t", "/v1/schemas/t/versions/1", "/v1/schemas/t/versions/latest/example"] {
