@@ -190,7 +190,7 @@ struct Compiling<'d, 'r> {
     times: HashMap<Address, u64>,
     /// How many bytes each pattern takes.
     patterns: HashMap<&'d str, usize>,
-    /// How many bytes all of them take.
+    /// How many bytes all of them take, each once.
     of_patterns: usize,
 }
 
@@ -220,8 +220,12 @@ impl<'d> Compiling<'d, '_> {
 
     /// A pattern is compiled.
     fn pattern(&mut self, pattern: &'d str) -> Result<(), Stop> {
-        let bytes = *self.patterns.entry(pattern).or_insert_with(|| bytes_of(pattern));
-        self.of_patterns = self.of_patterns.saturating_add(bytes);
+        let of_patterns = &mut self.of_patterns;
+        let bytes = *self.patterns.entry(pattern).or_insert_with(|| {
+            let bytes = bytes_of(pattern);
+            *of_patterns = of_patterns.saturating_add(bytes);
+            bytes
+        });
         self.pay(bytes)
     }
 

@@ -9,7 +9,7 @@ use regex_syntax::{
 pub const SIZE_LIMIT: usize = 1024 * 1024;
 
 /// About how many bytes a pattern takes at least, with what is remembered of texts.
-const PATTERN_BYTES: u64 = 16 * 1024;
+const PATTERN_BYTES: u64 = 12 * 1024;
 
 /// About how many bytes a state of an automaton takes, and what is remembered of it.
 const STATE_BYTES: u64 = 72;

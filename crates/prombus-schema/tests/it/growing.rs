@@ -220,3 +220,17 @@ fn identifiers_and_anchors_are_counted() {
     let all: Vec<Value> = (0..60).map(|at| reference(&format!("r{at}#n"))).chain([resources]).collect();
     is_too_large(&json!({"$id": "https://example.com/", "allOf": all}), "");
 }
+
+#[test]
+fn patterns_are_counted_by_what_they_take_when_they_are_compiled() {
+    let of = |count: usize| {
+        let named = |at: usize| (format!("p{at}"), json!({"pattern": format!("(.{{0,60}}a{at}){{1,8}}$")}));
+        json!({"properties": (0..count).map(named).collect::<Map<_, _>>()})
+    };
+    let some = Schema::from_value(&of(30)).unwrap();
+    assert!(some.validator().bytes() > 15_000_000, "{}", some.validator().bytes());
+    let (path, message) = refused(&of(300));
+    assert!(path.is_empty() && message.contains("patterns are too large"), "{path}: {message}");
+    let (_, message) = refused(&json!({"pattern": "(.{0,100}a){1,50}$"}));
+    assert!(message.contains("regex"), "{message}");
+}

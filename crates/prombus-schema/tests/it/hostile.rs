@@ -308,15 +308,15 @@ fn patterns() {
 #[test]
 fn patterns_in_long_texts() {
     let many = Schema::from_value(&json!({
-        "allOf": (0..5_000).map(|n| json!({"pattern": format!("^(?:[a-y]*z?)*[^{n}]*$")})).collect::<Vec<_>>()
+        "allOf": (0..2_500).map(|n| json!({"pattern": format!("^(?:[a-y]*z?)*[^{n}]*$")})).collect::<Vec<_>>()
     }))
     .unwrap();
     let names = Schema::from_value(&json!({
-        "patternProperties": (0..2_000).map(|n| (format!("{n}$"), json!({"type": "null"}))).collect::<Map<_, _>>(),
-        "propertyNames": {"not": {"anyOf": (0..3_000).map(|n| json!({"pattern": format!("x{n}$")})).collect::<Vec<_>>()}}
+        "patternProperties": (0..1_000).map(|n| (format!("{n}$"), json!({"type": "null"}))).collect::<Map<_, _>>(),
+        "propertyNames": {"not": {"anyOf": (0..1_500).map(|n| json!({"pattern": format!("x{n}$")})).collect::<Vec<_>>()}}
     }))
     .unwrap();
-    let (text, name) = (json!("a".repeat(250_000)), json!({"a".repeat(250_000): 1}));
+    let (text, name) = (json!("a".repeat(500_000)), json!({"a".repeat(500_000): 1}));
     for (schema, document) in [(&many, &text), (&names, &name)] {
         let validator = schema.validator();
         // It is valid, but who would find out?
@@ -328,7 +328,7 @@ fn patterns_in_long_texts() {
             );
         }
         assert!(!validator.is_valid(document));
-        assert!(validator.steps_for(1, 250_000) > 50_000_000, "{}", validator.steps_for(1, 250_000));
+        assert!(validator.steps_for(1, 500_000) > 50_000_000, "{}", validator.steps_for(1, 500_000));
         let few = validator.steps_for(1, 10);
         assert!(few < 20_000, "{few}");
     }
