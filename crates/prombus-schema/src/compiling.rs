@@ -218,21 +218,21 @@ impl<'d> Compiling<'d, '_> {
         Ok(())
     }
 
-    /// A pattern is compiled.
-    fn pattern(&mut self, pattern: &'d str) -> Result<(), Stop> {
-        let of_patterns = &mut self.of_patterns;
-        let bytes = *self.patterns.entry(pattern).or_insert_with(|| {
-            let bytes = bytes_of(pattern);
-            *of_patterns = of_patterns.saturating_add(bytes);
-            bytes
-        });
-        self.pay(bytes)
+    /// A pattern is compiled for a name, as often as there is one. What texts are searched for is there once.
+    fn pattern(&mut self, pattern: &'d str, is_name: bool) -> Result<(), Stop> {
+        let known = self.patterns.get(pattern).copied();
+        let bytes = known.unwrap_or_else(|| bytes_of(pattern));
+        if known.is_none() {
+            self.patterns.insert(pattern, bytes);
+            self.of_patterns = self.of_patterns.saturating_add(bytes);
+        }
+        if is_name || known.is_none() { self.pay(bytes) } else { Ok(()) }
     }
 
     /// The names that a schema says something of by patterns.
     fn pattern_names(&mut self, members: &'d Members) -> Result<(), Stop> {
         let named = members.get("patternProperties").and_then(Json::object);
-        named.into_iter().flat_map(|all| all.keys()).try_for_each(|pattern| self.pattern(pattern))
+        named.into_iter().flat_map(|all| all.keys()).try_for_each(|pattern| self.pattern(pattern, true))
     }
 
     /// Something one level further inside.
@@ -286,7 +286,7 @@ impl<'d> Compiling<'d, '_> {
         let Some(members) = schema.object() else { return Ok(()) };
         self.pattern_names(members)?;
         if let Some(Json::String(pattern)) = members.get("pattern") {
-            self.pattern(pattern)?;
+            self.pattern(pattern, false)?;
         }
         self.inside(schema, |this| {
             for keyword in this.reference_keywords() {
