@@ -18,16 +18,17 @@ use std::sync::Arc;
 /// Topics are claimed by name: a claim outlives the deletion of its topic, and may be made before there is one.
 #[async_trait]
 pub trait Homes: Send + Sync {
-    /// Claims a topic for this hub.
+    /// Claims topics for this hub, all in one step. One answer for each request, in order: what stands in the way of one
+    /// of them does not keep the others back.
     ///
-    /// - At any moment, one hub at most has a claim that holds. While another one has it, this is
+    /// - At any moment, one hub at most has a claim that holds. While another one has it, the answer is
     ///   [`HomesError::Elsewhere`].
     /// - The epoch is greater than that of every earlier claim of the topic, by whichever hub, and greater than
     ///   [`above`](ClaimRequest::above).
     /// - A hub that has the claim already gets the same one, with a new end; or one with a later epoch, where the one it
     ///   has is not greater than `above`.
-    /// - A hub that has not been heard of for its whole time to live can be taken over from.
-    async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError>;
+    /// - A hub that has not been heard of for its whole time to live, which it has chosen itself, can be taken over from.
+    async fn claim(&self, requests: &[ClaimRequest]) -> Result<Vec<Result<Claim, HomesError>>, HomesError>;
 
     /// Says that this hub is alive, and moves the ends of its claims. One answer for each claim, in order: the claim with
     /// its new end, or [`HomesError::Lost`] where it was released, or another hub has taken over.
@@ -35,8 +36,9 @@ pub trait Homes: Send + Sync {
     /// A claim whose end has passed is renewed like any other, unless somebody has taken over.
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError>;
 
-    /// Gives a claim up: any hub can have the topic at once. Giving up what was lost already changes nothing.
-    async fn release(&self, claim: &Claim) -> Result<(), HomesError>;
+    /// Gives claims up, all in one step: any hub can have the topics at once. Giving up what was lost already changes
+    /// nothing.
+    async fn release(&self, claims: &[Claim]) -> Result<(), HomesError>;
 
     /// The hub that has the topic, and the epoch of its claim; `None` where nobody has it.
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError>;

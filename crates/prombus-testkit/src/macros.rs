@@ -297,6 +297,7 @@ macro_rules! homes_conformance {
     ($factory:expr) => {
         $crate::conformance! { $factory, homes:
             a_claim_is_exclusive
+            many_topics_are_claimed_at_once
             of_concurrent_claims_one_wins
             a_repeated_claim_is_the_same
             epochs_only_grow

@@ -125,8 +125,10 @@ impl MemoryHomes {
 
 #[async_trait]
 impl Homes for MemoryHomes {
-    async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
-        self.change(|state, now| self.claimed(state, request, now))
+    async fn claim(&self, requests: &[ClaimRequest]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
+        Ok(self.change(|state, now| {
+            requests.iter().map(|request| self.claimed(state, request.clone(), now)).collect()
+        }))
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
@@ -139,9 +141,9 @@ impl Homes for MemoryHomes {
         }))
     }
 
-    async fn release(&self, claim: &Claim) -> Result<(), HomesError> {
+    async fn release(&self, claims: &[Claim]) -> Result<(), HomesError> {
         self.change(|state, _| {
-            if self.has(state, claim) {
+            for claim in claims.iter().filter(|claim| self.has(state, claim)).collect::<Vec<_>>() {
                 state.held.remove(&claim.topic);
                 state.version += 1;
             }

@@ -1,6 +1,6 @@
 //! Who has a topic, and under which epoch.
 
-use super::{HomesSubject, claim, claimed, is_elsewhere, release, renewed, topic};
+use super::{HomesSubject, claim, claim_as, claimed, is_elsewhere, release, renewed, topic, wanted};
 use crate::subject::must;
 use crate::tasks::together;
 use prombus_core::{ClaimRequest, Clock, Epoch, HomesError};
@@ -14,6 +14,27 @@ pub async fn a_claim_is_exclusive(s: HomesSubject) {
     let home = must(s.other.home_of(&mine).await, "homes can be asked for");
     assert_eq!(home.map(|home| home.epoch), Some(held.epoch));
     assert_eq!(s.one.home_of(&topic("nobodys")).await, Ok(None));
+}
+
+/// Many topics are claimed in one step, and given up in one; each of them has its own answer.
+pub async fn many_topics_are_claimed_at_once(s: HomesSubject) {
+    let taken = topic("taken");
+    claimed(&s.one, &taken).await;
+    let names: Vec<_> = (0..50).map(|n| topic(&format!("many.{n}"))).chain([taken]).collect();
+    let requests: Vec<_> = names.iter().map(wanted).collect();
+    let mut answers = must(s.other.claim(&requests).await, "claims can be made");
+    assert_eq!(answers.len(), requests.len());
+    assert!(answers.pop().is_some_and(is_elsewhere), "one that is refused keeps no other back");
+    let claims: Vec<_> = answers.into_iter().map(|claim| must(claim, "nobody has it")).collect();
+    assert!(claims.iter().zip(&names).all(|(claim, name)| claim.topic == *name));
+    let theirs = must(s.one.claim(&requests).await, "claims can be asked for");
+    assert!(theirs[..50].iter().all(|claim| is_elsewhere(claim.clone())) && theirs[50].is_ok());
+    must(s.other.release(&claims).await, "claims can be given up");
+    let theirs = must(s.one.claim(&requests).await, "claims can be made");
+    for (before, after) in claims.iter().zip(theirs) {
+        assert!(must(after, "it was given up").epoch > before.epoch);
+    }
+    assert_eq!(s.other.claim(&[]).await, Ok(Vec::new()));
 }
 
 /// Of several that want a topic at the same moment, one gets it.
@@ -60,9 +81,9 @@ pub async fn an_epoch_is_above_what_was_seen(s: HomesSubject) {
     let first = claimed(&s.one, &seen).await;
     let above = Epoch(first.epoch.0 + 1_000);
     let request = ClaimRequest { topic: seen.clone(), above };
-    let raised = must(s.one.claim(request.clone()).await, "a claim can be raised");
+    let raised = must(claim_as(&s.one, request.clone()).await, "a claim can be raised");
     assert!(raised.epoch > above);
-    assert_eq!(s.one.claim(request).await.map(|claim| claim.epoch), Ok(raised.epoch));
+    assert_eq!(claim_as(&s.one, request).await.map(|claim| claim.epoch), Ok(raised.epoch));
     assert_eq!(renewed(&s.one, &first).await, Err(HomesError::Lost(seen)));
 }
 

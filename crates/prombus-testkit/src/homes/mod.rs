@@ -27,13 +27,25 @@ fn topic(name: &str) -> TopicName {
     build::topic(name)
 }
 
+/// A request for a topic of which nothing was seen.
+fn wanted(topic: &TopicName) -> ClaimRequest {
+    ClaimRequest { topic: topic.clone(), above: Epoch(0) }
+}
+
+/// What comes of one request.
+async fn claim_as(homes: &Arc<dyn Homes>, request: ClaimRequest) -> Result<Claim, HomesError> {
+    let mut all = homes.claim(&[request]).await?;
+    assert_eq!(all.len(), 1, "one answer for each request");
+    all.remove(0)
+}
+
 async fn claim(homes: &Arc<dyn Homes>, topic: &TopicName) -> Result<Claim, HomesError> {
-    homes.claim(ClaimRequest { topic: topic.clone(), above: Epoch(0) }).await
+    claim_as(homes, wanted(topic)).await
 }
 
 /// Gives a claim up.
 async fn release(homes: &Arc<dyn Homes>, claim: &Claim) {
-    must(homes.release(claim).await, "a claim can be given up");
+    must(homes.release(std::slice::from_ref(claim)).await, "a claim can be given up");
 }
 
 async fn claimed(homes: &Arc<dyn Homes>, topic: &TopicName) -> Claim {

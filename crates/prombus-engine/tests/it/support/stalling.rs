@@ -33,9 +33,9 @@ pub struct StallingHomes {
 
 #[async_trait]
 impl Homes for StallingHomes {
-    async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
+    async fn claim(&self, requests: &[ClaimRequest]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
         self.stall.until_over().await;
-        self.inner.claim(request).await
+        self.inner.claim(requests).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
@@ -43,9 +43,9 @@ impl Homes for StallingHomes {
         self.inner.renew(claims).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<(), HomesError> {
+    async fn release(&self, claims: &[Claim]) -> Result<(), HomesError> {
         self.stall.until_over().await;
-        self.inner.release(claim).await
+        self.inner.release(claims).await
     }
 
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
