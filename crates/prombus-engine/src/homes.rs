@@ -1,9 +1,16 @@
 //! The topics that are at home on this hub: claimed when they are first needed, renewed in time, given up with the hub.
 //!
+//! A hub that takes part with others ([`neighbors`]) claims only what belongs to it.
+//!
 //! Whatever is done on behalf of a topic is done under a [`Home`]. One that was lost never holds again: whoever has
 //! something in memory under it lets go of that, and starts from what is stored under the next one.
 
+mod neighbors;
+
+pub use neighbors::{HubList, Place};
+
 use crate::retry::pause;
+use neighbors::Neighbors;
 use parking_lot::Mutex;
 use prombus_core::{Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, Sequence, TopicName};
 use std::collections::HashMap;
@@ -70,8 +77,9 @@ pub struct Claims {
     clock: Arc<dyn Clock>,
     held: Mutex<HashMap<TopicName, Arc<Home>>>,
     observers: Mutex<Vec<Weak<dyn HomeObserver>>>,
-    /// Held while claims are made, renewed or given up, so that nobody sees half of that.
-    changing: tokio::sync::Mutex<()>,
+    /// Held while claims are made, renewed or given up, so that nobody sees half of that. Up to where it was read what others
+    /// have.
+    changing: tokio::sync::Mutex<Sequence>,
     /// The topics that are wanted, and who waits for them: whoever claims next claims all of them in one step.
     wanted: Mutex<Vec<Wanted>>,
     /// Whether there is a task that renews.
@@ -80,6 +88,7 @@ pub struct Claims {
     heard: watch::Sender<Sequence>,
     /// The task that listens, once there is one.
     listens: Mutex<Option<AbortHandle>>,
+    neighbors: Neighbors,
 }
 
 impl Drop for Claims {
@@ -108,6 +117,7 @@ impl Claims {
             is_renewed: AtomicBool::new(false),
             heard: watch::Sender::new(Sequence(0)),
             listens: Mutex::default(),
+            neighbors: Neighbors::default(),
         })
     }
 
@@ -126,6 +136,7 @@ impl Claims {
             if let Some(home) = self.held(topic).filter(|home| home.epoch() > above && home.holds()) {
                 return Ok(home);
             }
+            self.check_place(topic)?;
             let request = ClaimRequest { topic: topic.clone(), above };
             let (tell, mut told) = oneshot::channel();
             self.wanted.lock().push(Wanted { request, tell });
@@ -153,15 +164,20 @@ impl Claims {
         wanted.retain(|wanted| !wanted.tell.is_closed());
         let held = |wanted: &Wanted| self.held(&wanted.request.topic);
         let expired: Vec<Arc<Home>> = wanted.iter().filter_map(held).filter(|home| !home.holds()).collect();
-        if let Err(error) = self.renew_all(&expired).await {
+        if !expired.is_empty()
+            && let Err(error) = self.renew_all(&expired).await
+        {
             wanted.into_iter().for_each(|wanted| drop(wanted.tell.send(Err(error.clone()))));
             return;
         }
         let mut missing = Vec::new();
         for wanted in wanted {
-            match held(&wanted).filter(|home| home.epoch() > wanted.request.above) {
-                Some(home) => drop(wanted.tell.send(Ok(home))),
-                None => missing.push(wanted),
+            let Wanted { request: ClaimRequest { topic, above }, .. } = &wanted;
+            let home = held(&wanted).filter(|home| home.epoch() > *above);
+            match home.map_or_else(|| self.check_place(topic).map(|()| None), |home| Ok(Some(home))) {
+                Ok(None) => missing.push(wanted),
+                Ok(Some(home)) => drop(wanted.tell.send(Ok(home))),
+                Err(error) => drop(wanted.tell.send(Err(error))),
             }
         }
         let mut requests: Vec<ClaimRequest> = missing.iter().map(|wanted| wanted.request.clone()).collect();
@@ -192,6 +208,7 @@ impl Claims {
     /// A topic that was claimed is at home here from now on.
     fn settle(self: &Arc<Self>, claim: Claim) -> Arc<Home> {
         let (topic, ends) = (claim.topic.clone(), claim.until.is_some());
+        self.neighbors.note_claim(&topic, self.homes.id());
         let home = match self.held(&topic) {
             // What is stored is later than the clock of a hub that is alone: nobody else was here.
             Some(home) if !ends => {
@@ -206,10 +223,16 @@ impl Claims {
                 home
             }
         };
-        if ends && !self.is_renewed.swap(true, Ordering::AcqRel) {
-            tokio::spawn(renew_in_time(Arc::downgrade(self)));
+        if ends {
+            self.keep_renewing();
         }
         home
+    }
+
+    fn keep_renewing(self: &Arc<Self>) {
+        if !self.is_renewed.swap(true, Ordering::AcqRel) {
+            tokio::spawn(renew_in_time(Arc::downgrade(self)));
+        }
     }
 
     /// Makes sure that no other hub can have the topic at this moment.
@@ -234,9 +257,6 @@ impl Claims {
 
     /// Renews claims in one step, and says goodbye to what was lost.
     async fn renew_all(&self, homes: &[Arc<Home>]) -> Result<(), HomesError> {
-        if homes.is_empty() {
-            return Ok(());
-        }
         let claims: Vec<Claim> = homes.iter().map(|home| home.claim()).collect();
         let answers = self.homes.renew(&claims).await?;
         for (home, answer) in homes.iter().zip(answers) {
@@ -250,13 +270,13 @@ impl Claims {
 
     /// Another hub has the topic: what was done under this home is over.
     pub fn lose(&self, home: &Arc<Home>) {
-        if self.leave(home) {
+        if self.end(home) {
             tracing::warn!(topic = %home.topic, epoch = %home.epoch(), "a topic is no longer at home on this hub");
         }
     }
 
     /// Ends a home, with everything that is held under it. Says whether that is news.
-    fn leave(&self, home: &Arc<Home>) -> bool {
+    fn end(&self, home: &Arc<Home>) -> bool {
         if home.lost.send_replace(true) {
             return false;
         }
@@ -273,10 +293,13 @@ impl Claims {
     /// Waits until topics may be at home elsewhere than they were after `after`. One task asks for all who wait.
     pub async fn changed(self: &Arc<Self>, after: Sequence) -> Sequence {
         let mut heard = self.heard.subscribe();
-        self.listens.lock().get_or_insert_with(|| {
-            tokio::spawn(listen(self.homes.clone(), Arc::downgrade(self))).abort_handle()
-        });
+        self.keep_listening();
         heard.wait_for(|heard| *heard > after).await.map_or(after, |heard| *heard)
+    }
+
+    fn keep_listening(self: &Arc<Self>) {
+        let listening = || tokio::spawn(listen(self.homes.clone(), Arc::downgrade(self))).abort_handle();
+        self.listens.lock().get_or_insert_with(listening);
     }
 
     /// Gives a topic up that is not there any more.
@@ -292,34 +315,44 @@ impl Claims {
             return;
         }
         for home in homes {
-            self.leave(home);
+            self.end(home);
         }
         let claims: Vec<Claim> = homes.iter().map(|home| home.claim()).collect();
         if let Err(error) = self.homes.release(&claims).await {
             let topics = claims.len();
             tracing::warn!(topics, %error, "failed to release topics; other hubs have to wait until the claims expire");
+            return;
         }
+        claims.iter().for_each(|claim| self.neighbors.note_release(&claim.topic));
     }
 
     /// Gives all topics up, so that other hubs can have them at once.
     pub async fn close(&self) {
         let _changing = self.changing.lock().await;
-        let held: Vec<Arc<Home>> = self.held.lock().values().cloned().collect();
-        self.vacate(&held).await;
+        self.vacate(&self.all_held()).await;
     }
 
-    /// Renews all claims that have an end. Says when to do that again; `None` where there are none.
+    /// Renews all claims that have an end, and lets the hub be heard of where it takes part. Says when to do that again; `None`
+    /// where there is nothing to renew.
     async fn renew(&self) -> Option<Duration> {
         let _changing = self.changing.lock().await;
-        let held: Vec<Arc<Home>> = self.held.lock().values().cloned().collect();
+        let (held, beat) = (self.all_held(), self.neighbors.beat());
+        if held.is_empty() && beat.is_none() {
+            return None;
+        }
         if let Err(error) = self.renew_all(&held).await {
             tracing::warn!(%error, "failed to renew the claims of this hub");
             return Some(pause::CLAIM);
         }
         let now = self.clock.steady_ms();
         let left = |home: &Arc<Home>| Some(home.claim.lock().until?.saturating_sub(now));
-        let left = self.held.lock().values().filter_map(left).min()?;
-        Some(Duration::from_millis((left / RENEWED_AFTER).max(1)))
+        let left = self.held.lock().values().filter_map(left).min();
+        let due = left.map(|left| Duration::from_millis((left / RENEWED_AFTER).max(1)));
+        due.into_iter().chain(beat).min()
+    }
+
+    fn all_held(&self) -> Vec<Arc<Home>> {
+        self.held.lock().values().cloned().collect()
     }
 }
 
@@ -329,12 +362,15 @@ async fn renew_in_time(claims: Weak<Claims>) {
         let Some(pause) = strong.renew().await else {
             strong.is_renewed.store(false, Ordering::Release);
             // One that was made meanwhile is not left to itself.
-            let is_needed = strong.held.lock().values().any(|home| home.claim.lock().until.is_some());
+            let is_needed = strong.neighbors.beat().is_some()
+                || strong.held.lock().values().any(|home| home.claim.lock().until.is_some());
             if !is_needed || strong.is_renewed.swap(true, Ordering::AcqRel) {
                 return;
             }
             continue;
         };
+        // That a hub's time is over is told by nobody.
+        strong.look_around().await;
         drop(strong);
         // There is nothing to wait for but the time.
         tokio::time::sleep(pause).await;
@@ -347,6 +383,7 @@ async fn listen(homes: Arc<dyn Homes>, claims: Weak<Claims>) {
     loop {
         heard = homes.changed(heard).await;
         let Some(claims) = claims.upgrade() else { return };
+        claims.look_around().await;
         claims.heard.send_replace(heard);
     }
 }

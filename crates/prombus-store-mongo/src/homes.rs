@@ -18,15 +18,14 @@ pub(crate) use hub::Hub;
 use hub::{HomesCall, HomesReply};
 use mongodb::bson::doc;
 use mongodb::options::ReadConcern;
-use prombus_core::homes::Residence;
-use prombus_core::{Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, HubId, Sequence, TopicName};
+use prombus_core::homes::{Moves, Residence};
+use prombus_core::{
+    AboutHub, Claim, ClaimRequest, Clock, Epoch, Homes, HomesError, HubId, LiveHub, Sequence, TopicName,
+};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// How often a hub says that it is alive within its time to live.
-const BEATS: u64 = 5;
 /// How many topics one transaction claims, renews or gives up at most.
 const TOPICS_AT_ONCE: usize = 1_000;
 
@@ -50,17 +49,18 @@ pub enum HomesTime {
     Shared(Arc<dyn Clock>),
 }
 
-/// Homes as one hub sees them. Where the time is the database's, it beats by itself.
+/// Homes as one hub sees them.
 pub struct MongoHomes {
     hub: Arc<Hub>,
     /// The changes that were heard of.
     version: Arc<watch::Sender<u64>>,
-    tasks: Vec<AbortHandle>,
+    /// The task that hears of them.
+    hears: AbortHandle,
 }
 
 impl Drop for MongoHomes {
     fn drop(&mut self) {
-        self.tasks.iter().for_each(AbortHandle::abort);
+        self.hears.abort();
     }
 }
 
@@ -69,23 +69,13 @@ fn unavailable(error: mongodb::error::Error) -> HomesError {
 }
 
 impl MongoHomes {
-    /// A hub comes: it is alive from now on for its time to live.
-    pub(crate) async fn join(shared: Arc<Shared>, options: HomesOptions) -> Result<Self, HomesError> {
+    /// A hub comes: it is alive from now on for its time to live, and takes part when it joins.
+    pub(crate) async fn open(shared: Arc<Shared>, options: HomesOptions) -> Result<Self, HomesError> {
         let version = Arc::new(watch::Sender::new(0));
         let stream = version::open(&shared).await.map_err(unavailable)?;
         let hears = tokio::spawn(version::follow(shared.clone(), version.clone(), stream)).abort_handle();
-        let is_real = matches!(options.time, HomesTime::Database);
         let hub = Arc::new(Hub::come(shared, options).await?);
-        let mut homes = Self { hub: hub.clone(), version, tasks: vec![hears] };
-        if is_real {
-            homes.tasks.push(tokio::spawn(beat(hub)).abort_handle());
-        }
-        Ok(homes)
-    }
-
-    /// The hub goes: what it has is free at once.
-    pub async fn leave(&self) -> Result<(), HomesError> {
-        self.hub.leave().await
+        Ok(Self { hub, version, hears })
     }
 
     pub(crate) fn hub(&self) -> Arc<Hub> {
@@ -93,28 +83,20 @@ impl MongoHomes {
     }
 }
 
-/// Says again and again that a hub is alive, and ends what dead ones have left under way.
-async fn beat(hub: Arc<Hub>) {
-    let pause = Duration::from_millis(hub.ttl_ms() / BEATS);
-    loop {
-        // It is time that has to pass.
-        tokio::time::sleep(pause).await;
-        if hub.has_left() {
-            return;
-        }
-        // Of which one may be in the way of the other.
-        let (heard, ended) = tokio::join!(hub.call(HomesCall::Beat), hub.bury());
-        if let Err(error) = heard {
-            tracing::warn!(%error, "failed to send a heartbeat to the database; will retry");
-        }
-        if let Err(error) = ended {
-            tracing::warn!(%error, "the sessions of hubs that are gone cannot be ended; will retry");
-        }
-    }
-}
-
 #[async_trait]
 impl Homes for MongoHomes {
+    fn id(&self) -> &HubId {
+        self.hub.id()
+    }
+
+    async fn join(&self, about: AboutHub) -> Result<(), HomesError> {
+        self.hub.join(about).await
+    }
+
+    async fn leave(&self) -> Result<(), HomesError> {
+        self.hub.leave().await
+    }
+
     async fn claim(&self, requests: &[ClaimRequest]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
         let mut answers = Vec::with_capacity(requests.len());
         for some in requests.chunks(TOPICS_AT_ONCE) {
@@ -134,6 +116,10 @@ impl Homes for MongoHomes {
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
         let mut answers = Vec::with_capacity(claims.len());
+        // Whoever is heard of looks after those who are not: one may be in the way of this.
+        if let Err(error) = self.hub.bury().await {
+            tracing::warn!(%error, "the sessions of hubs that are gone cannot be ended; will retry");
+        }
         // A hub without claims is heard of, too.
         let nothing: &[Claim] = &[];
         let chunks = claims.chunks(TOPICS_AT_ONCE).chain(claims.is_empty().then_some(nothing));
@@ -153,9 +139,33 @@ impl Homes for MongoHomes {
 
     async fn release(&self, claims: &[Claim]) -> Result<(), HomesError> {
         for some in claims.chunks(TOPICS_AT_ONCE) {
-            self.hub.call(HomesCall::Release(some)).await?;
+            self.hub.call(HomesCall::Give(some, None)).await?;
         }
         Ok(())
+    }
+
+    async fn hand_over(&self, claims: &[Claim], to: &HubId) -> Result<(), HomesError> {
+        for some in claims.chunks(TOPICS_AT_ONCE) {
+            self.hub.call(HomesCall::Give(some, Some(to))).await?;
+        }
+        Ok(())
+    }
+
+    async fn moves(&self, after: Sequence) -> Result<Moves, HomesError> {
+        // Before the topics are read, so that none is missed.
+        let through = Sequence(self.hub.stored_version().await.map_err(unavailable)?);
+        let claims = self.hub.names().claims();
+        let later = doc! { "at": { "$gt": after.0 as i64 } };
+        let mut found =
+            claims.find(later).read_concern(ReadConcern::majority()).await.map_err(unavailable)?;
+        let mut topics = Vec::new();
+        while found.advance().await.map_err(unavailable)? {
+            let claim = found.deserialize_current().map_err(unavailable)?;
+            let topic = claim.get_str("_id").ok().and_then(|name| TopicName::parse(name).ok());
+            let hub = claim.get_str("hub").ok().map(|hub| HubId(hub.into()));
+            topics.extend(topic.map(|topic| (topic, hub)));
+        }
+        Ok(Moves { through, topics })
     }
 
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
@@ -179,14 +189,14 @@ impl Homes for MongoHomes {
             .map(|(hub, epoch)| Residence { hub: HubId(hub.into()), epoch: Epoch(epoch as u64) }))
     }
 
-    async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
+    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
         let hubs = self.hub.names().hubs();
-        let find = hubs.find(doc! { "$expr": self.hub.is_alive("$") }).sort(doc! { "_id": 1 });
-        let mut found = find.read_concern(ReadConcern::majority()).await.map_err(unavailable)?;
+        let which = doc! { "about": { "$type": "object" }, "$expr": self.hub.is_alive("$") };
+        let find = hubs.find(which).sort(doc! { "_id": 1 }).read_concern(ReadConcern::majority());
+        let mut found = find.await.map_err(unavailable)?;
         let mut alive = Vec::new();
         while found.advance().await.map_err(unavailable)? {
-            let hub = found.deserialize_current().map_err(unavailable)?;
-            alive.extend(hub.get_str("_id").ok().map(|id| HubId(id.into())));
+            alive.extend(hub::live_hub(&found.deserialize_current().map_err(unavailable)?));
         }
         Ok(alive)
     }

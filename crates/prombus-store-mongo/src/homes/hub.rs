@@ -19,10 +19,9 @@ use mongodb::options::{
     Acknowledgment, ReadConcern, ReadPreference, ReturnDocument, SelectionCriteria, UpdateModifications,
     WriteConcern,
 };
-use prombus_core::{Claim, ClaimRequest, Epoch, HomesError, HubId};
-use std::collections::{BTreeSet, HashMap};
+use prombus_core::{AboutHub, Claim, ClaimRequest, Epoch, HomesError, HubId, LiveHub, TopicName};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Mutex;
 
 /// For so long a hub that is gone is remembered.
@@ -34,30 +33,21 @@ const CONFLICTS_TILL_BURIAL: u32 = 3;
 pub(crate) struct Hub {
     shared: Arc<Shared>,
     options: HomesOptions,
-    has_left: AtomicBool,
+    /// What it says of itself, once it takes part.
+    about: parking_lot::Mutex<Option<AboutHub>>,
     session: Mutex<ClientSession>,
-}
-
-/// Why something was not done.
-enum TransactError {
-    /// It may be tried again.
-    Failure(Failure),
-    Refused(HomesError),
-}
-
-impl From<mongodb::error::Error> for TransactError {
-    fn from(error: mongodb::error::Error) -> Self {
-        Self::Failure(error.into())
-    }
 }
 
 /// What a hub does in one transaction, after it was heard of.
 pub enum HomesCall<'a> {
     Claim(&'a [ClaimRequest]),
     Renew(&'a [Claim]),
-    Release(&'a [Claim]),
-    /// It is only heard of.
-    Beat,
+    /// To another hub, or to nobody.
+    Give(&'a [Claim], Option<&'a HubId>),
+    /// Others hear that it takes part.
+    Join,
+    /// It is heard of no more.
+    Leave,
 }
 
 /// What came of it: the claims, without their ends; or which claims still hold.
@@ -68,9 +58,12 @@ pub enum HomesReply {
 }
 
 /// What a transaction knows of the time, and of what others have to hear.
+#[derive(Default)]
 struct Heard {
     now: i64,
     is_news: bool,
+    /// The version that it makes, where it is news.
+    version: Option<i64>,
 }
 
 impl Hub {
@@ -78,12 +71,13 @@ impl Hub {
     pub async fn come(shared: Arc<Shared>, options: HomesOptions) -> Result<Self, HomesError> {
         let session = shared.names.db().client().start_session().await.map_err(unavailable)?;
         shared.is_own(session.id());
-        let hub = Self { shared, options, has_left: AtomicBool::new(false), session: Mutex::new(session) };
+        let about = parking_lot::Mutex::default();
+        let hub = Self { shared, options, about, session: Mutex::new(session) };
         // Outside of any session: from here on they can be ended.
         let majority = WriteConcern::builder().w(Acknowledgment::Majority).build();
         let hubs = hub.names().hubs();
         let update =
-            hubs.update_one(doc! { "_id": hub.id() }, UpdateModifications::Pipeline(vec![hub.sign()]));
+            hubs.update_one(doc! { "_id": hub.name() }, UpdateModifications::Pipeline(vec![hub.sign()]));
         update.upsert(true).write_concern(majority.clone()).await.map_err(unavailable)?;
         let claims = hub.names().claims();
         let bump = claims.update_one(doc! { "_id": VERSION }, doc! { "$inc": { "n": 1_i64 } });
@@ -95,16 +89,12 @@ impl Hub {
         &self.shared.names
     }
 
-    fn id(&self) -> &str {
+    pub fn id(&self) -> &HubId {
+        &self.options.hub
+    }
+
+    fn name(&self) -> &str {
         &self.options.hub.0
-    }
-
-    pub fn ttl_ms(&self) -> u64 {
-        self.options.ttl_ms
-    }
-
-    pub fn has_left(&self) -> bool {
-        self.has_left.load(Ordering::Acquire)
     }
 
     /// The moment from which the end of a claim is reckoned that is asked for now.
@@ -144,28 +134,62 @@ impl Hub {
     fn sign(&self) -> Document {
         let sessions = self.shared.sessions().into_iter();
         let sessions = sessions.map(|bytes| Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes }));
+        let about = self.about.lock().as_ref().map_or(Bson::Null, |AboutHub { url, version, mark }| {
+            let said = doc! { "url": &**url, "version": &**version, "mark": &**mark };
+            Bson::Document(doc! { "$literal": said })
+        });
+        // One whose time was over comes anew.
+        let was_there = doc! { "$and": [
+            { "$eq": [{ "$type": "$about" }, "object"] },
+            { "$lt": [self.silence("$"), self.options.ttl_ms as i64] },
+        ] };
         doc! { "$set": {
             "before": { "$ifNull": ["$beat", i64::MIN] },
             "beat": self.now(),
             "ttl": self.options.ttl_ms as i64,
-            "since": { "$ifNull": ["$since", self.now()] },
-            "version": env!("CARGO_PKG_VERSION"),
+            "since": { "$cond": [was_there, "$since", self.now()] },
+            "about": about,
             "sessions": sessions.collect::<Vec<Bson>>(),
         } }
     }
 
-    /// The hub goes: what it has is free at once.
+    /// The hub takes part, or says something else of itself.
+    pub async fn join(&self, about: AboutHub) -> Result<(), HomesError> {
+        *self.about.lock() = Some(about);
+        self.call(HomesCall::Join).await.map(drop)
+    }
+
+    /// The hub goes: what it has is free at once, and it takes part no more, also where it is heard of once again.
     pub async fn leave(&self) -> Result<(), HomesError> {
-        self.has_left.store(true, Ordering::Release);
-        // What is under way is over first: it would let the hub be heard of again.
-        let _session = self.session.lock().await;
-        let hub = self.id();
-        self.names().hubs().delete_one(doc! { "_id": hub }).await.map_err(unavailable)?;
+        *self.about.lock() = None;
+        self.call(HomesCall::Leave).await.map(drop)
+    }
+
+    async fn leave_in(&self, session: &mut ClientSession) -> Result<(), Failure> {
+        let at = self.bump(session).await?;
         let claims = self.names().claims();
-        let free = doc! { "$set": { "hub": null } };
-        claims.update_many(doc! { "hub": hub }, free).await.map_err(unavailable)?;
-        let bump = claims.update_one(doc! { "_id": VERSION }, doc! { "$inc": { "n": 1_i64 } });
-        bump.upsert(true).await.map(drop).map_err(unavailable)
+        let free = doc! { "$set": { "hub": null, "at": at } };
+        claims.update_many(doc! { "hub": self.name() }, free).session(&mut *session).await?;
+        self.names().hubs().delete_one(doc! { "_id": self.name() }).session(session).await?;
+        Ok(())
+    }
+
+    /// One change more, of which others hear. Everything that changes hands carries its number.
+    async fn bump(&self, session: &mut ClientSession) -> Result<i64, Failure> {
+        let claims = self.names().claims();
+        let update = claims.find_one_and_update(doc! { "_id": VERSION }, doc! { "$inc": { "n": 1_i64 } });
+        let bumped = update.upsert(true).return_document(ReturnDocument::After).session(session).await?;
+        Ok(bumped.and_then(|bumped| bumped.get_i64("n").ok()).unwrap_or_default())
+    }
+
+    /// The number of this change.
+    async fn version(&self, session: &mut ClientSession, heard: &mut Heard) -> Result<i64, Failure> {
+        let version = match heard.version {
+            Some(version) => version,
+            None => self.bump(session).await?,
+        };
+        heard.version = Some(version);
+        Ok(version)
     }
 
     /// Makes a transaction until it is committed, or refused, or nobody answers for too long.
@@ -176,15 +200,12 @@ impl Hub {
     }
 
     async fn try_call(&self, call: HomesCall<'_>) -> Result<HomesReply, HomesError> {
+        // One after another, so that what is under way when the hub leaves does not come after that.
         let mut session = self.session.lock().await;
         for tries in 0..pause::TRIES {
             let failure = match self.attempt(&mut session, &call).await {
                 Ok(reply) => return Ok(reply),
-                Err(TransactError::Refused(error)) => {
-                    let _ = session.abort_transaction().await;
-                    return Err(error);
-                }
-                Err(TransactError::Failure(failure)) => failure,
+                Err(failure) => failure,
             };
             let _ = session.abort_transaction().await;
             match failure {
@@ -197,33 +218,48 @@ impl Hub {
         Err(HomesError::Unavailable("too many conflicts with other hubs".into()))
     }
 
+    async fn begin(&self, session: &mut ClientSession) -> Result<(), Failure> {
+        // One whose caller has gone away may be under way.
+        let _ = session.abort_transaction().await;
+        let started = session
+            .start_transaction()
+            .read_concern(ReadConcern::snapshot())
+            .write_concern(WriteConcern::builder().w(Acknowledgment::Majority).build())
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+        Ok(started.await?)
+    }
+
     async fn attempt(
         &self,
         session: &mut ClientSession,
         call: &HomesCall<'_>,
-    ) -> Result<HomesReply, TransactError> {
-        // Of one whose caller has gone away.
-        let _ = session.abort_transaction().await;
-        session
-            .start_transaction()
-            .read_concern(ReadConcern::snapshot())
-            .write_concern(WriteConcern::builder().w(Acknowledgment::Majority).build())
-            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
-            .await?;
-        let mut heard = self.beat(session).await?;
+    ) -> Result<HomesReply, Failure> {
+        self.begin(session).await?;
+        let mut heard = match call {
+            HomesCall::Leave => Heard::default(),
+            _ => self.beat(session).await?,
+        };
         let reply = match call {
-            HomesCall::Beat => HomesReply::Done,
+            HomesCall::Leave => {
+                self.leave_in(session).await?;
+                HomesReply::Done
+            }
+            HomesCall::Join => {
+                heard.is_news = true;
+                HomesReply::Done
+            }
             HomesCall::Claim(requests) => self.claim_in(session, requests, &mut heard).await?,
-            HomesCall::Renew(claims) => HomesReply::Held(self.held(session, claims).await?),
-            HomesCall::Release(claims) => {
-                heard.is_news |= self.release_in(session, claims).await?;
+            HomesCall::Renew(claims) => {
+                let held = self.held(session, claims).await?;
+                HomesReply::Held(claims.iter().map(|claim| held.contains(&claim.topic)).collect())
+            }
+            HomesCall::Give(claims, to) => {
+                self.give_in(session, (claims, *to), &mut heard).await?;
                 HomesReply::Done
             }
         };
         if heard.is_news {
-            let claims = self.names().claims();
-            let update = claims.update_one(doc! { "_id": VERSION }, doc! { "$inc": { "n": 1_i64 } });
-            update.upsert(true).session(&mut *session).await?;
+            self.version(session, &mut heard).await?;
         }
         // What became of one that is not answered is found out by asking again: each call says what shall be.
         session.commit_transaction().await?;
@@ -231,19 +267,18 @@ impl Hub {
     }
 
     /// The hub is heard of. Gives the time, and whether others will hear that it has come back.
-    async fn beat(&self, session: &mut ClientSession) -> Result<Heard, TransactError> {
-        if self.has_left() {
-            return Err(TransactError::Refused(HomesError::Unavailable("this hub has left".into())));
-        }
+    async fn beat(&self, session: &mut ClientSession) -> Result<Heard, Failure> {
         let hubs = self.names().hubs();
-        let update = hubs
-            .find_one_and_update(doc! { "_id": self.id() }, UpdateModifications::Pipeline(vec![self.sign()]));
+        let update = hubs.find_one_and_update(
+            doc! { "_id": self.name() },
+            UpdateModifications::Pipeline(vec![self.sign()]),
+        );
         let hub = update.upsert(true).return_document(ReturnDocument::After).session(session).await?;
         let hub = hub.unwrap_or_default();
         let int = |field: &str| hub.get_i64(field).unwrap_or_default();
         let (now, before) = (int("beat"), int("before"));
         let is_news = before == i64::MIN || now - before >= self.options.ttl_ms as i64;
-        Ok(Heard { now, is_news })
+        Ok(Heard { now, is_news, version: None })
     }
 
     async fn claim_in(
@@ -251,28 +286,27 @@ impl Hub {
         session: &mut ClientSession,
         requests: &[ClaimRequest],
         heard: &mut Heard,
-    ) -> Result<HomesReply, TransactError> {
+    ) -> Result<HomesReply, Failure> {
         let mut residents = Residents::read(self.names(), session, requests).await?;
-        let (mut replies, mut updates) = (Vec::with_capacity(requests.len()), Vec::new());
+        let (mut replies, mut claimed) = (Vec::with_capacity(requests.len()), Vec::new());
         let mut dead = BTreeSet::new();
         for ClaimRequest { topic, above } in requests {
             let Resident { hub, epoch } = residents.of(topic);
             match hub {
-                Some(hub) if *hub == *self.id() && epoch > *above => {
+                Some(hub) if *hub == *self.name() && epoch > *above => {
                     replies.push(Ok(Claim { topic: topic.clone(), epoch, until: None }));
                     continue;
                 }
-                Some(hub) if *hub != *self.id() && residents.is_alive(&hub, heard.now) => {
+                Some(hub) if *hub != *self.name() && residents.is_alive(&hub, heard.now) => {
                     replies.push(Err(HomesError::Elsewhere { topic: topic.clone(), hub: HubId(hub) }));
                     continue;
                 }
-                Some(hub) if *hub != *self.id() => drop(dead.insert(hub)),
+                Some(hub) if *hub != *self.name() => drop(dead.insert(hub)),
                 _ => {}
             }
             let epoch = Epoch(epoch.max(*above).0 + 1);
-            let claim = doc! { "_id": topic.as_str(), "hub": self.id(), "epoch": epoch.0 as i64 };
-            updates.push(doc! { "q": { "_id": topic.as_str() }, "u": claim, "upsert": true });
-            residents.moved(topic, Resident { hub: Some(self.id().into()), epoch });
+            claimed.push((topic, epoch));
+            residents.moved(topic, Resident { hub: Some(self.name().into()), epoch });
             replies.push(Ok(Claim { topic: topic.clone(), epoch, until: None }));
         }
         let took_over = !dead.is_empty();
@@ -283,59 +317,85 @@ impl Hub {
             let fence = hubs.update_many(which, doc! { "$inc": { "lost": 1_i64 } });
             fence.session(&mut *session).await?;
         }
-        if !updates.is_empty() {
-            heard.is_news = true;
-            self.update_claims(session, updates).await?;
+        if !claimed.is_empty() {
+            let at = self.version(session, heard).await?;
+            let update = |(topic, epoch): (&TopicName, Epoch)| {
+                let claim =
+                    doc! { "_id": topic.as_str(), "hub": self.name(), "epoch": epoch.0 as i64, "at": at };
+                doc! { "q": { "_id": topic.as_str() }, "u": claim, "upsert": true }
+            };
+            self.update_claims(session, claimed.into_iter().map(update).collect()).await?;
         }
         Ok(HomesReply::Claimed { claims: replies, took_over })
     }
 
-    async fn release_in(&self, session: &mut ClientSession, claims: &[Claim]) -> Result<bool, TransactError> {
-        let freed = |claim: &Claim| {
-            let which = doc! { "_id": claim.topic.as_str(), "hub": self.id(), "epoch": claim.epoch.0 as i64 };
-            doc! { "q": which, "u": { "$set": { "hub": null } } }
+    /// Gives away what the hub still has of these.
+    async fn give_in(
+        &self,
+        session: &mut ClientSession,
+        (claims, to): (&[Claim], Option<&HubId>),
+        heard: &mut Heard,
+    ) -> Result<(), Failure> {
+        let held = self.held(session, claims).await?;
+        if held.is_empty() {
+            return Ok(());
+        }
+        let (at, to) = (self.version(session, heard).await?, to.map(|to| &*to.0));
+        let given = |claim: &&Claim| held.contains(&claim.topic);
+        let update = |claim: &Claim| {
+            // Whoever gets it is another home.
+            let epoch = claim.epoch.0 as i64 + i64::from(to.is_some());
+            let set = doc! { "hub": to, "epoch": epoch, "at": at };
+            doc! { "q": { "_id": claim.topic.as_str() }, "u": { "$set": set } }
         };
-        Ok(self.update_claims(session, claims.iter().map(freed).collect()).await? > 0)
+        self.update_claims(session, claims.iter().filter(given).map(update).collect()).await
     }
 
-    /// Changes claims, all by one command. Says how many were there to change.
+    /// Changes claims, all by one command.
     async fn update_claims(
         &self,
         session: &mut ClientSession,
         updates: Vec<Document>,
-    ) -> Result<i32, TransactError> {
-        if updates.is_empty() {
-            return Ok(0);
-        }
+    ) -> Result<(), Failure> {
         let command = doc! { "update": self.names().name("claims"), "updates": updates };
         let answer = self.names().db().run_command(command).session(session).await?;
         match answer.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
             // Somebody else has made one of them in the same moment.
-            Some(_) => Err(TransactError::Failure(Failure::Conflict)),
-            None => Ok(answer.get_i32("n").unwrap_or_default()),
+            Some(_) => Err(Failure::Conflict),
+            None => Ok(()),
         }
     }
 
-    async fn held(&self, session: &mut ClientSession, claims: &[Claim]) -> Result<Vec<bool>, TransactError> {
-        let topics: Vec<&str> = claims.iter().map(|claim| claim.topic.as_str()).collect();
-        let filter = doc! { "_id": { "$in": topics }, "hub": self.id() };
+    /// Which of the claims the hub still has.
+    async fn held(
+        &self,
+        session: &mut ClientSession,
+        claims: &[Claim],
+    ) -> Result<HashSet<TopicName>, Failure> {
+        let epochs: HashMap<&str, u64> =
+            claims.iter().map(|claim| (claim.topic.as_str(), claim.epoch.0)).collect();
+        let topics: Vec<&str> = epochs.keys().copied().collect();
         let from = self.names().claims();
-        let mut found = from.find(filter).session(&mut *session).await?;
-        let mut held = HashMap::new();
+        let find = from.find(doc! { "_id": { "$in": topics }, "hub": self.name() });
+        let mut found = find.session(&mut *session).await?;
+        let mut held = HashSet::new();
         while let Some(document) = found.next(session).await {
             let document = document?;
-            if let (Ok(topic), Ok(epoch)) = (document.get_str("_id"), document.get_i64("epoch")) {
-                held.insert(topic.to_owned(), epoch as u64);
+            let (Ok(topic), Ok(epoch)) = (document.get_str("_id"), document.get_i64("epoch")) else {
+                continue;
+            };
+            if epochs.get(topic) == Some(&(epoch as u64)) {
+                held.extend(TopicName::parse(topic).ok());
             }
         }
-        Ok(claims.iter().map(|claim| held.get(claim.topic.as_str()) == Some(&claim.epoch.0)).collect())
+        Ok(held)
     }
 
     /// Ends what hubs that are dead have left under way, and forgets those that have been so for long. One that comes back says
     /// again which sessions it has.
     pub async fn bury(&self) -> Result<(), HomesError> {
         let hubs = self.names().hubs();
-        let which = doc! { "_id": { "$ne": self.id() }, "$expr": { "$gte": [self.silence("$"), "$ttl"] } };
+        let which = doc! { "_id": { "$ne": self.name() }, "$expr": { "$gte": [self.silence("$"), "$ttl"] } };
         let mut found = hubs.find(which).read_concern(ReadConcern::majority()).await.map_err(unavailable)?;
         while found.advance().await.map_err(unavailable)? {
             let hub = found.deserialize_current().map_err(unavailable)?;
@@ -371,3 +431,12 @@ impl Hub {
 
 /// What MongoDB answers to a user who may not do that.
 const UNAUTHORIZED: i32 = 13;
+
+/// The hub of a document.
+pub fn live_hub(of: &Document) -> Option<LiveHub> {
+    let about = of.get_document("about").ok()?;
+    let said = |field: &str| about.get_str(field).ok().map(Arc::from);
+    let about = AboutHub { url: said("url")?, version: said("version")?, mark: said("mark")? };
+    let since_ms = of.get_i64("since").ok()?.try_into().ok()?;
+    Some(LiveHub { id: HubId(of.get_str("_id").ok()?.into()), about, since_ms })
+}

@@ -8,7 +8,7 @@ pub use waiting::*;
 
 use crate::build;
 use crate::subject::must;
-use prombus_core::{Claim, ClaimRequest, Epoch, Homes, HomesError, ManualClock, TopicName};
+use prombus_core::{AboutHub, Claim, ClaimRequest, Epoch, Homes, HomesError, ManualClock, TopicName};
 use std::sync::Arc;
 
 /// Two hubs, and the time that passes for both.
@@ -25,6 +25,12 @@ pub struct HomesSubject {
 
 fn topic(name: &str) -> TopicName {
     build::topic(name)
+}
+
+/// What a hub says of itself.
+fn about(name: &str) -> AboutHub {
+    let url = format!("http://{name}:7070").into();
+    AboutHub { url, version: "1".into(), mark: name.into() }
 }
 
 /// A request for a topic of which nothing was seen.
