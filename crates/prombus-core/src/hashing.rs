@@ -23,14 +23,17 @@ pub fn partition_of(bytes: &[u8], partitions: u32) -> Partition {
 /// Rendezvous hashing: the member that owns `partition`, or none where there are no members.
 /// A member that joins or leaves moves only the partitions that it gains or had.
 pub fn owner_of<'a>(partition: Partition, members: &[&'a str]) -> Option<&'a str> {
-    let weight = |member: &str| {
-        let mut bytes = Vec::with_capacity(member.len() + 4);
-        bytes.extend_from_slice(&partition.0.to_le_bytes());
-        bytes.extend_from_slice(member.as_bytes());
-        xxh3_64(&bytes)
-    };
+    let what = partition.0.to_le_bytes();
     // The name breaks a tie, so that the order of `members` does not matter.
-    members.iter().copied().max_by_key(|member| (weight(member), *member))
+    members.iter().copied().max_by_key(|member| (weight(&what, member), *member))
+}
+
+/// The weight of a member for something: by rendezvous hashing, it belongs to the one with the most.
+pub fn weight(what: &[u8], member: &str) -> u64 {
+    let mut bytes = Vec::with_capacity(what.len() + member.len());
+    bytes.extend_from_slice(what);
+    bytes.extend_from_slice(member.as_bytes());
+    xxh3_64(&bytes)
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub use error::{CommitError, ReadError};
 pub use event::{Event, NewEvent};
 pub use event_copy::EventCopy;
 pub use histogram::Histogram;
-pub use homes::{Claim, ClaimRequest, Homes, HomesError, HubId, MemoryHomes};
+pub use homes::{AboutHub, Claim, ClaimRequest, Homes, HomesError, HubId, LiveHub, MemoryHomes};
 pub use id::IdMaker;
 pub use json::{Json, JsonError, ParseJson};
 pub use offsets::Offsets;

@@ -17,7 +17,7 @@ use crate::groups::{
     Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
     Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
 };
-use crate::homes::Claims;
+use crate::homes::{Claims, HubList, Place};
 use crate::projections::{ProjectionError, Projections};
 use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
@@ -25,12 +25,14 @@ use crate::schemas::Schemas;
 use crate::time_travel::TimeTravel;
 use crate::topics::{self, TopicNumbers, TopicsWatch, kept_of};
 pub use assembly::{HubOptions, Limits, Store};
+use parking_lot::Mutex;
 use prombus_core::{
-    Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog, Kept, MadeFor,
-    NewTopics, ReadError, Receipt, Sequence, StoreStatus, Ticket, TopicConfig, TopicName, TopicPatch,
-    TopicRef, TopicState, Watched,
+    AboutHub, Append, Bounds, Clock, Commit, CommitError, CommitLimits, ConfigChange, Event, EventLog,
+    HomesError, HubId, Kept, LiveHub, MadeFor, NewTopics, ReadError, Receipt, Sequence, StoreStatus, Ticket,
+    TopicConfig, TopicName, TopicNumber, TopicPatch, TopicRef, TopicState, Watched,
 };
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{MutexGuard, watch};
 use uuid::Uuid;
 
@@ -55,6 +57,8 @@ pub struct Hub {
     /// The settings of topics that the configuration names.
     new_topics: Arc<NewTopics>,
     topics: Arc<TopicsWatch>,
+    /// The topics of leases, as far as they were looked up.
+    known_topics: Arc<Mutex<TopicNumbers>>,
 }
 
 impl Hub {
@@ -421,6 +425,64 @@ impl Hub {
     /// Waits until something of `of` has become visible after `after`, and says up to where.
     pub async fn changed(&self, of: &Watched, after: Sequence) -> Sequence {
         self.store.log.changed(of, after).await
+    }
+
+    /// Takes part with the other hubs that use the same store, of which this one is heard every `beat`.
+    pub async fn take_part(&self, about: AboutHub, beat: Duration) -> Result<(), HomesError> {
+        self.claims.take_part(about, beat).await
+    }
+
+    /// The other hubs that take part, whether or not this one does.
+    pub async fn other_hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
+        self.claims.others().await
+    }
+
+    /// Hands all topics over to the other hubs, and has no more of them; what is asked of this hub goes on.
+    pub async fn leave(&self) {
+        self.claims.leave_others().await;
+    }
+
+    /// The name of this hub among others.
+    pub fn id(&self) -> &HubId {
+        self.claims.id()
+    }
+
+    /// Where a topic belongs.
+    pub fn place(&self, topic: &TopicName) -> Place {
+        self.claims.place(topic)
+    }
+
+    /// The hubs that take part, and word of every change; none where this one is alone.
+    pub fn hubs(&self) -> watch::Receiver<HubList> {
+        self.claims.hubs()
+    }
+
+    /// How many topics are claimed by this hub.
+    pub fn claimed_topics(&self) -> usize {
+        self.claims.count()
+    }
+
+    /// The topics whose leases these are, each once; of those that are gone, nothing.
+    pub async fn topics_of(&self, leases: &[LeaseToken]) -> Result<Vec<TopicName>, ReadError> {
+        let mut numbers: Vec<TopicNumber> = leases.iter().map(LeaseToken::topic).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.is_empty() {
+            return Ok(Vec::new());
+        }
+        let known = self.known_topics.lock().clone();
+        let name = |topics: &TopicNumbers, number: &TopicNumber| {
+            let at = topics.binary_search_by_key(number, |topic| topic.number).ok()?;
+            Some(topics[at].name.clone())
+        };
+        let names: Vec<TopicName> = numbers.iter().filter_map(|number| name(&known, number)).collect();
+        if names.len() == numbers.len() {
+            return Ok(names);
+        }
+        // A topic that is made anew has another number, so what was known stays true.
+        let now = self.topic_numbers().await?;
+        *self.known_topics.lock() = now.clone();
+        Ok(numbers.iter().filter_map(|number| name(&now, number)).collect())
     }
 
     /// How the store is doing.

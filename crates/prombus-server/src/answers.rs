@@ -1,5 +1,6 @@
 //! Answers that are serialised by hand, because a hub writes very many of them: published events and deliveries.
 
+use crate::commit::CommittedAnswer;
 use crate::media::JSON;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -114,9 +115,9 @@ pub(crate) fn write_all<'a>(
 }
 
 /// The answer to a commit.
-pub(crate) fn committed(answer: &CommitAnswer) -> Response {
+pub(crate) fn committed(answer: &CommittedAnswer) -> Response {
     let mut out = vec![b'{'];
-    write_committed(answer, &mut out);
+    answer.write(&mut out);
     out.push(b'}');
     json(StatusCode::OK, out)
 }

@@ -1,5 +1,8 @@
 //! Commits, as HTTP and WebSocket both take them: what is asked for, whether the caller may, and what comes of it.
 
+mod elsewhere;
+
+use crate::answers;
 use crate::auth::{AccessRequest, Action, Caller};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -29,6 +32,8 @@ pub(crate) struct CommitCall {
     request: CommitRequest,
     /// A lease that is none, where there is one.
     not_a_lease: Option<String>,
+    /// What was asked, as it came.
+    asked: Bytes,
     /// About how much memory it takes.
     pub bytes: usize,
 }
@@ -61,7 +66,7 @@ impl CommitCall {
         if not_a_lease.is_none() {
             request.check_not_empty()?;
         }
-        Ok(Self { request, not_a_lease, bytes: size.bytes() })
+        Ok(Self { request, not_a_lease, asked: body.clone(), bytes: size.bytes() })
     }
 
     /// Refuses what the caller may not do, as far as that shows without knowing whose the leases are.
@@ -78,6 +83,27 @@ impl CommitCall {
 
     /// Gives it its place in the order; what comes of it is then waited for. The caller must have passed [`Self::check`].
     pub async fn enqueue(
+        self,
+        by: Requester,
+    ) -> Result<BoxFuture<'static, Result<CommitOutcome, ApiError>>, ApiError> {
+        match elsewhere::Elsewhere::of(&self, &by).await? {
+            None => self.enqueue_here(by).await,
+            Some(there) => {
+                let committed = async move {
+                    match there.forward(&by).await? {
+                        Some(committed) => Ok(committed),
+                        // Its topic has come here meanwhile.
+                        None => self.enqueue_here(by).await?.await,
+                    }
+                };
+                // Its place in the order is where it is forwarded to; what comes after it here waits until it is done.
+                let committed = committed.await;
+                Ok(std::future::ready(committed).boxed())
+            }
+        }
+    }
+
+    async fn enqueue_here(
         self,
         by: Requester,
     ) -> Result<BoxFuture<'static, Result<CommitOutcome, ApiError>>, ApiError> {
@@ -110,7 +136,7 @@ impl CommitCall {
             answer.published().into_iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, new));
             let settled = settled.into_iter().zip(leases);
             let settled = settled.filter_map(|(of, lease)| Some((of?, lease))).collect();
-            Ok(CommitOutcome { answer, settled })
+            Ok(CommitOutcome { answer: CommittedAnswer::Here(answer), settled, elsewhere: Vec::new() })
         };
         Ok(committed.boxed())
     }
@@ -121,15 +147,37 @@ pub(crate) struct Requester {
     pub app: App,
     pub rate: ConnectionRate,
     pub caller: Caller,
+    /// Whether another hub asks for it, which has looked where it belongs.
+    pub is_forwarded: bool,
 }
 
 /// What came of a commit.
 #[derive(Debug)]
 pub(crate) struct CommitOutcome {
     /// What is answered.
-    pub answer: CommitAnswer,
+    pub answer: CommittedAnswer,
     /// The leases that it has settled.
     pub settled: Vec<(LeaseOf, LeaseToken)>,
+    /// Those that it has settled at another hub.
+    pub elsewhere: Vec<LeaseToken>,
+}
+
+/// What is answered to a commit.
+#[derive(Debug)]
+pub(crate) enum CommittedAnswer {
+    Here(CommitAnswer),
+    /// What another hub has answered: the fields of an object.
+    There(Bytes),
+}
+
+impl CommittedAnswer {
+    /// Writes the fields.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Here(answer) => answers::write_committed(answer, out),
+            Self::There(fields) => out.extend_from_slice(fields),
+        }
+    }
 }
 
 /// The group of each lease; `None` for those that the hub does not know.

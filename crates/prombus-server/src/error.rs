@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use prombus_core::collection::{BadCollectionName, BadField, MAX_INDEX_VALUE_BYTES};
 use prombus_core::document::WriteError;
 use prombus_core::topic::BadTopicName;
-use prombus_core::{CommitError, CopyError, JsonError, ReadError};
+use prombus_core::{CommitError, CopyError, HomesError, JsonError, ReadError};
 use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{GroupError, LeaseToken};
@@ -37,7 +37,24 @@ pub(crate) struct ApiError {
     code: ErrorCode,
     message: String,
     details: Map<String, Value>,
+    /// Whether it may be no error on another hub.
+    elsewhere: Elsewhere,
 }
+
+/// Whether an error is one of this hub only.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Elsewhere {
+    #[default]
+    Same,
+    /// The topic is not, or no more, at home on this hub, and the request had no effect.
+    Moved,
+    /// The hubs have to greet each other again, and the request had no effect.
+    Stale,
+}
+
+/// Kept with an answer: the request had no effect because its topic is at home elsewhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Moved(pub Box<ApiError>);
 
 impl ApiError {
     /// An error with that code.
@@ -52,7 +69,7 @@ impl ApiError {
 
     fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let status = StatusCode::from_u16(code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        Self { status, code, message: message.into(), details: Map::new() }
+        Self { status, code, message: message.into(), details: Map::new(), elsewhere: Elsewhere::Same }
     }
 
     pub fn bad_request(message: impl Into<String>) -> Self {
@@ -82,6 +99,49 @@ impl ApiError {
 
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Unavailable, message)
+    }
+
+    /// Two hubs that do not know each other any more.
+    pub fn stale() -> Self {
+        let error = Self::unavailable("a hub that this is for was started anew; try again");
+        Self { elsewhere: Elsewhere::Stale, ..error }
+    }
+
+    /// What another hub has answered.
+    pub fn from_answer(status: StatusCode, body: &[u8]) -> Self {
+        match serde_json::from_slice::<ErrorBody>(body) {
+            Ok(ErrorBody { error, message, details }) => {
+                Self { status, details, ..Self::new(error, message) }
+            }
+            Err(_) => Self::unavailable(format!("the home of this answered {status}, and no reason")),
+        }
+    }
+
+    /// Whether it may be over in a moment.
+    pub fn is_passing(&self) -> bool {
+        self.code == ErrorCode::Unavailable
+    }
+
+    pub fn is_stale(&self) -> bool {
+        self.elsewhere == Elsewhere::Stale
+    }
+
+    /// The hub that was asked does not have the topic, or cannot find out.
+    fn of_home(error: &HomesError, message: String) -> Self {
+        match error {
+            HomesError::Unavailable(_) => Self::unavailable(message),
+            HomesError::Elsewhere { .. } | HomesError::Lost(_) => Self::unavailable(message).moved(),
+        }
+    }
+
+    /// Marks the error as that of a hub which is not the home of the topic, so that nothing was done.
+    #[must_use]
+    pub fn moved(self) -> Self {
+        Self { elsewhere: Elsewhere::Moved, ..self }
+    }
+
+    pub fn is_moved(&self) -> bool {
+        self.elsewhere == Elsewhere::Moved
     }
 
     pub fn internal(message: impl Into<String>) -> Self {
@@ -198,7 +258,8 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let Self { status, code, message, details } = self;
+        let moved = self.is_moved().then(|| Moved(Box::new(self.clone())));
+        let Self { status, code, message, details, .. } = self;
         if code == ErrorCode::Internal {
             tracing::error!(message, "a request failed");
         }
@@ -217,6 +278,9 @@ impl IntoResponse for ApiError {
         }
         if let Some(reason) = refusal {
             response.extensions_mut().insert(reason);
+        }
+        if let Some(moved) = moved {
+            response.extensions_mut().insert(moved);
         }
         response
     }
@@ -433,9 +497,9 @@ impl From<CommitError> for ApiError {
             | CommitError::Outdated(_)
             | CommitError::CollectionChanged(_)
             | CommitError::TopicReplaced(_)
-            | CommitError::EpochOver { .. }
             | CommitError::Busy
             | CommitError::Unavailable(_) => Self::unavailable(message),
+            CommitError::EpochOver { .. } => Self::unavailable(message).moved(),
             CommitError::Unknown(_) => Self::unavailable(message).with("outcome", "unknown"),
         }
     }
@@ -472,7 +536,8 @@ impl From<CleanError> for ApiError {
             CleanError::Bus(error) => error.into(),
             CleanError::BeyondEnd { next, .. } => Self::bad_request(message).with("next", next.0),
             CleanError::NoSnapshots(_) => Self::bad_request(message),
-            CleanError::Home(_) | CleanError::Closing => Self::unavailable(message),
+            CleanError::Home(error) => Self::of_home(&error, message),
+            CleanError::Closing => Self::unavailable(message),
             CleanError::Failed(_) => Self::internal(message),
         }
     }
@@ -511,7 +576,8 @@ impl From<GroupError> for ApiError {
             GroupError::TooManyMembers { limit } => Self::too_large(message).with("limit", limit),
             GroupError::Query(error) => error.into(),
             GroupError::Bus(error) => error.into(),
-            GroupError::Home(_) | GroupError::Failed(_) => Self::unavailable(message),
+            GroupError::Home(error) => Self::of_home(&error, message),
+            GroupError::Failed(_) => Self::unavailable(message),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! the same check as requests. The gateway asks the hub and nothing behind it.
 
 use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
+use crate::cluster::{self, About, Cluster, ClusterOptions, ListensAt};
 use crate::error::ApiError;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ use axum::http::{HeaderValue, Method};
 use axum::routing::{delete, get, post};
 use prombus_engine::Hub;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -62,6 +64,8 @@ pub struct GatewayOptions {
     pub allow_origins: Vec<String>,
     /// The certificate and its key, to serve TLS.
     pub tls: Option<TlsFiles>,
+    /// What makes the hub one of several that share a store; `None` for one that is alone.
+    pub cluster: Option<ClusterOptions>,
 }
 
 impl Default for GatewayOptions {
@@ -81,6 +85,7 @@ impl Default for GatewayOptions {
             hosts: Vec::new(),
             allow_origins: Vec::new(),
             tls: None,
+            cluster: None,
         }
     }
 }
@@ -104,6 +109,8 @@ pub(crate) struct Shared {
     pub rates: TopicRates,
     /// The `Cache-Control` of documents.
     pub cache_control: HeaderValue,
+    /// The other hubs, if it is one of several.
+    pub cluster: Option<Arc<Cluster>>,
     tls: Option<Tls>,
     hub: OnceLock<Hub>,
     closing: watch::Sender<bool>,
@@ -142,12 +149,37 @@ impl Gateway {
             rates: TopicRates::new(options.topic_events_per_s),
             cache_control: document::cache_control(options.snapshot_max_age, auth.is_on()),
             auth,
+            cluster: match options.cluster.clone() {
+                Some(cluster) => {
+                    let about = (options.version, &options.auth);
+                    Some(Arc::new(Cluster::new(cluster, about, options.tls.as_ref())?))
+                }
+                None => None,
+            },
             tls: options.tls.clone().map(Tls::open).transpose()?,
             options,
             hub: OnceLock::new(),
             closing: watch::Sender::new(false),
             sockets: watch::Sender::new(0),
         })))
+    }
+
+    /// Has `hub` take part with the others that use its store, before it is [served](Self::open) and does anything on behalf of
+    /// topics. Fails where another one is alive that has another secret. A hub that is alone joins nobody.
+    /// Where nothing else is said, others reach it at `address`.
+    pub async fn join(&self, hub: &Hub, address: SocketAddr) -> Result<(), String> {
+        let listens = ListensAt { address, is_encrypted: self.0.tls.is_some() };
+        match &self.0.cluster {
+            Some(cluster) => cluster.join(hub, &listens).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Has a hub that takes part with others hand its topics over to them at once. What is asked of it goes on.
+    pub async fn leave(&self, hub: &Hub) {
+        if self.0.cluster.is_some() {
+            hub.leave().await;
+        }
     }
 
     /// Serves `hub` from now on. A gateway has one hub; a second one is ignored.
@@ -172,6 +204,7 @@ impl Gateway {
         router
             .fallback(ops::no_such_path)
             .method_not_allowed_fallback(ops::method_not_allowed)
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), cluster::door))
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), auth::guard))
             .layer(axum::middleware::from_fn_with_state(self.0.clone(), request_guard::count_and_catch))
             .with_state(self.0.clone())
@@ -203,15 +236,30 @@ impl Gateway {
 
 type Methods = fn() -> axum::routing::MethodRouter<App>;
 
-/// A path, the handlers of its methods, and the rights that each requires.
+/// A path, the handlers of its methods, the rights that each requires, and what they are about.
 struct Route {
     path: &'static str,
     methods: Methods,
     needs: &'static [(Method, Need)],
+    about: About,
+    /// The methods that are about nothing all the same.
+    anywhere: &'static [Method],
 }
 
 const fn route(path: &'static str, methods: Methods, needs: &'static [(Method, Need)]) -> Route {
-    Route { path, methods, needs }
+    Route { path, methods, needs, about: About::Nothing, anywhere: &[] }
+}
+
+impl Route {
+    /// What requests on this route are about: the home of that serves them.
+    const fn about(self, about: About) -> Self {
+        Self { about, ..self }
+    }
+
+    /// But for these methods, which any hub can serve.
+    const fn but_for(self, anywhere: &'static [Method]) -> Self {
+        Self { anywhere, ..self }
+    }
 }
 
 const READ: Need = Need::OnTopic(Action::Read);
@@ -233,9 +281,11 @@ const ROUTES: &[Route] = &[
         "/v1/topics/{topic}",
         || get(topics::show).put(topics::put).delete(topics::delete),
         &[(Method::GET, Need::SeeTopic), (Method::PUT, ADMIN), (Method::DELETE, ADMIN)],
-    ),
-    route("/v1/topics/{topic}/clean", || post(topics::clean), &[(Method::POST, ADMIN)]),
-    route("/v1/topics/{topic}/trim", || post(topics::trim), &[(Method::POST, ADMIN)]),
+    )
+    .about(About::Topic)
+    .but_for(&[Method::GET]),
+    route("/v1/topics/{topic}/clean", || post(topics::clean), &[(Method::POST, ADMIN)]).about(About::Topic),
+    route("/v1/topics/{topic}/trim", || post(topics::trim), &[(Method::POST, ADMIN)]).about(About::Topic),
     route(
         "/v1/topics/{topic}/events",
         || get(events::read).post(publish::events),
@@ -250,17 +300,22 @@ const ROUTES: &[Route] = &[
         "/v1/topics/{topic}/keys/",
         || get(keys::latest).delete(keys::forget),
         &[(Method::GET, READ), (Method::DELETE, ADMIN)],
-    ),
+    )
+    .about(About::Topic)
+    .but_for(&[Method::GET]),
     route(
         "/v1/topics/{topic}/keys/{key}",
         || get(keys::latest).delete(keys::forget),
         &[(Method::GET, READ), (Method::DELETE, ADMIN)],
-    ),
+    )
+    .about(About::Topic)
+    .but_for(&[Method::GET]),
     route("/v1/topics/{topic}/state", || get(states::of_all), &[(Method::GET, READ)]),
     // Here too.
     route("/v1/topics/{topic}/state/", || get(states::of_key), &[(Method::GET, READ)]),
     route("/v1/topics/{topic}/state/{key}", || get(states::of_key), &[(Method::GET, READ)]),
-    route("/v1/topics/{topic}/groups", || get(groups::list), &[(Method::GET, Need::OnSomeGroup)]),
+    route("/v1/topics/{topic}/groups", || get(groups::list), &[(Method::GET, Need::OnSomeGroup)])
+        .about(About::Topic),
     route(
         "/v1/topics/{topic}/groups/{group}",
         || get(groups::show).put(groups::put).patch(groups::alter).delete(groups::delete),
@@ -270,21 +325,27 @@ const ROUTES: &[Route] = &[
             (Method::PATCH, Need::OnGroup),
             (Method::DELETE, Need::OnGroup),
         ],
-    ),
-    route("/v1/topics/{topic}/groups/{group}/pull", || post(groups::pull), &[(Method::POST, Need::OnGroup)]),
-    route("/v1/topics/{topic}/groups/{group}/ack", || post(groups::ack), &[(Method::POST, Need::OnGroup)]),
+    )
+    .about(About::Topic),
+    route("/v1/topics/{topic}/groups/{group}/pull", || post(groups::pull), &[(Method::POST, Need::OnGroup)])
+        .about(About::Topic),
+    route("/v1/topics/{topic}/groups/{group}/ack", || post(groups::ack), &[(Method::POST, Need::OnGroup)])
+        .about(About::Topic),
     route(
         "/v1/topics/{topic}/groups/{group}/cursor",
         || get(groups::cursor).put(groups::set_cursor).post(groups::set_cursor),
         &[(Method::GET, Need::OnGroup), (Method::PUT, Need::OnGroup), (Method::POST, Need::OnGroup)],
-    ),
-    route("/v1/topics/{topic}/groups/{group}/skip", || post(groups::skip), &[(Method::POST, Need::OnGroup)]),
+    )
+    .about(About::Topic),
+    route("/v1/topics/{topic}/groups/{group}/skip", || post(groups::skip), &[(Method::POST, Need::OnGroup)])
+        .about(About::Topic),
     route("/v1/dlq/{topic}", || get(dlq::list), &[(Method::GET, Need::OnDeadLetters(Action::Read))]),
     route(
         "/v1/dlq/{topic}/replay",
         || post(dlq::replay),
         &[(Method::POST, Need::OnDeadLetters(Action::Admin))],
-    ),
+    )
+    .about(About::Topic),
     route("/v1/collections", || get(collections::list), &[(Method::GET, Need::Token)]),
     route(
         "/v1/collections/{collection}",
@@ -297,23 +358,27 @@ const ROUTES: &[Route] = &[
     ),
     route("/v1/collections/{collection}/list", || get(documents::list), &[(Method::GET, READ_COLLECTION)]),
     // The empty string is a key here too.
-    route("/v1/collections/{collection}/snap/", || get(document::snap), &[(Method::GET, READ_COLLECTION)]),
+    route("/v1/collections/{collection}/snap/", || get(document::snap), &[(Method::GET, READ_COLLECTION)])
+        .about(About::Seen),
     route(
         "/v1/collections/{collection}/snap/{key}",
         || get(document::snap),
         &[(Method::GET, READ_COLLECTION)],
-    ),
+    )
+    .about(About::Seen),
     route("/v1/projections", || get(projections::list), &[(Method::GET, ADMIN_SOMEWHERE)]),
     route(
         "/v1/projections/{name}",
         || get(projections::show).put(projections::put).delete(projections::delete),
         &[(Method::GET, ADMIN_SOMEWHERE), (Method::PUT, ADMIN_SOMEWHERE), (Method::DELETE, ADMIN_SOMEWHERE)],
-    ),
+    )
+    .about(About::Projection),
     route(
         "/v1/projections/{name}/rebuild",
         || post(projections::rebuild),
         &[(Method::POST, ADMIN_SOMEWHERE)],
-    ),
+    )
+    .about(About::Projection),
     route("/v1/schemas", || get(schemas::list), &[(Method::GET, Need::Token)]),
     route(
         "/v1/schemas/{topic}",
@@ -341,6 +406,8 @@ const ROUTES: &[Route] = &[
     route("/v1/backups/{id}/files/{*name}", || get(backups::piece), &[(Method::GET, ADMIN_OF_ALL)]),
     // The required rights depend on its contents.
     route("/v1/commit", || post(commit::commit), &[(Method::POST, Need::Token)]),
+    // Hubs greet each other before they ask anything.
+    route(cluster::HELLO, || post(cluster::hello), &[(Method::POST, Need::Nothing)]),
     route("/ws", || get(ws::upgrade), &[(Method::GET, Need::TokenOrLater)]),
     route("/ops", || get(ops::ops), &[(Method::GET, Need::Somewhere(Action::Admin))]),
     route("/healthz", || get(ops::healthz), &[(Method::GET, Need::Nothing)]),
@@ -355,6 +422,13 @@ pub(crate) fn need_of(path: &str, method: &Method) -> Need {
     let route = ROUTES.iter().find(|route| route.path == path);
     let need = route.and_then(|route| route.needs.iter().find(|(of, _)| of == method));
     need.map_or(Need::Token, |(_, need)| *need)
+}
+
+/// What a request is about. `HEAD` is what `GET` is.
+pub(crate) fn about(path: &str, method: &Method) -> About {
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let route = ROUTES.iter().find(|route| route.path == path);
+    route.filter(|route| !route.anywhere.contains(method)).map_or(About::Nothing, |route| route.about)
 }
 
 #[cfg(test)]

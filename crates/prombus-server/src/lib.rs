@@ -6,6 +6,7 @@
 mod answers;
 mod auth;
 mod body;
+mod cluster;
 mod commit;
 mod conditional;
 mod definition;
@@ -34,6 +35,7 @@ mod ws;
 pub use auth::{
     Action, AuthOptions, BadRules, Hosts, JwtKey, JwtOptions, Policy, Rules, Secret, StaticToken,
 };
+pub use cluster::ClusterOptions;
 pub use gateway::{Gateway, GatewayOptions};
 pub use memory::MAX_READ_BYTES;
 pub use pattern::stands_for;

@@ -157,6 +157,18 @@ impl GroupSample {
     }
 }
 
+/// What a hub has among others.
+pub(crate) fn cluster_text(claimed: usize, hubs: usize) -> String {
+    format!(
+        "# HELP claimed_topics Topics that are at home on this hub.\n\
+         # TYPE claimed_topics gauge\n\
+         claimed_topics {claimed}\n\
+         # HELP cluster_hubs Hubs that take part, this one included.\n\
+         # TYPE cluster_hubs gauge\n\
+         cluster_hubs {hubs}\n"
+    )
+}
+
 /// The metrics of connections.
 pub(crate) fn connections_text(open: u64, buffered: usize) -> String {
     let mut text = Text(String::new());

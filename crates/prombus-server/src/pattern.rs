@@ -38,6 +38,16 @@ impl Pattern {
         Ok(Self(segments))
     }
 
+    /// How it is written.
+    pub fn text(&self) -> String {
+        let segments = self.0.iter().map(|segment| match segment {
+            Segment::Is(text) => text.as_str(),
+            Segment::One => "*",
+            Segment::Any => "**",
+        });
+        segments.collect::<Vec<_>>().join(".")
+    }
+
     /// Whether it matches every name.
     pub fn is_everything(&self) -> bool {
         self.0 == [Segment::Any]

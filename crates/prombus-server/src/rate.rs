@@ -88,6 +88,17 @@ impl ConnectionRate {
         self.0.is_some()
     }
 
+    /// Admits `count` events, whatever their topic.
+    pub fn admit(&self, count: usize) -> Result<(), ApiError> {
+        let Some(bucket) = self.0.as_ref().filter(|_| count > 0) else { return Ok(()) };
+        bucket.take(count).map_err(|wait| bucket.refusal(wait))
+    }
+
+    /// Returns tokens for events that were admitted but not published.
+    pub fn put_back(&self, count: usize) {
+        self.0.iter().for_each(|bucket| bucket.put_back(count));
+    }
+
     /// This many events per second; 0 means no limit.
     pub fn new(per_s: u64) -> Self {
         Self((per_s > 0).then(|| Arc::new(Bucket::new("connection_events_per_s", per_s))))

@@ -188,6 +188,8 @@ async fn prepare(names: &Names) -> Result<(), OpenError> {
     index(names, "events", vec![by_key, by_id]).await?;
     let expiry = doc! { "name": "expires", "key": { "expires": 1 }, "expireAfterSeconds": 0 };
     index(names, "ids", vec![expiry]).await?;
+    let by_change = doc! { "name": "at", "key": { "at": 1 } };
+    index(names, "claims", vec![by_change]).await?;
     let catalog = Catalog::default().to_document();
     let new = doc! { "$setOnInsert": catalog };
     names.meta().update_one(doc! { "_id": CATALOG }, new).upsert(true).await?;

@@ -64,9 +64,9 @@ impl MongoStore {
         Ok(Arc::new(Self { shared, jobs, tasks, hubs: Mutex::default() }))
     }
 
-    /// The hub takes part among those that use the same database.
-    pub async fn join(&self, options: HomesOptions) -> Result<MongoHomes, HomesError> {
-        let homes = MongoHomes::join(self.shared.clone(), options).await?;
+    /// The homes of topics for one of the hubs that use the same database. It leaves when the store is closed.
+    pub async fn homes(&self, options: HomesOptions) -> Result<MongoHomes, HomesError> {
+        let homes = MongoHomes::open(self.shared.clone(), options).await?;
         self.hubs.lock().push(homes.hub());
         Ok(homes)
     }

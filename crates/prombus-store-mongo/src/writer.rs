@@ -37,7 +37,9 @@ pub struct Writer {
     shared: Arc<Shared>,
     jobs: mpsc::Receiver<Job>,
     waiting: VecDeque<Job>,
-    session: Option<ClientSession>,
+    /// All transactions are in this one, which is known before it is used, so that whoever takes over can end it. The next
+    /// transaction ends what is left of one that has failed.
+    session: ClientSession,
     placer: Placer,
     /// The collections, with the names of their indexes, that MongoDB has for sure.
     made: HashSet<(u32, String)>,
@@ -81,12 +83,12 @@ impl From<mongodb::error::Error> for TransactError {
 }
 
 impl Writer {
-    /// Its first session is known before it is used, so that whoever takes over can end it.
+    /// A writer for what is enqueued in `jobs`.
     pub async fn new(shared: Arc<Shared>, jobs: mpsc::Receiver<Job>) -> mongodb::error::Result<Self> {
         let session = shared.names.db().client().start_session().await?;
         shared.is_own(session.id());
         let (waiting, made) = (VecDeque::new(), HashSet::new());
-        Ok(Self { shared, jobs, waiting, session: Some(session), placer: Placer::default(), made })
+        Ok(Self { shared, jobs, waiting, session, placer: Placer::default(), made })
     }
 
     /// Works until it is closed, or nobody can ask for anything any more.
@@ -204,7 +206,6 @@ impl Writer {
                 }
                 TransactError::Failure(Failure::Down(why)) => {
                     tracing::debug!(%why, "a transaction has failed");
-                    self.session = None;
                     if begun.elapsed() >= self.shared.wait {
                         return Err(CommitError::Unavailable(why));
                     }
@@ -228,7 +229,7 @@ impl Writer {
                 return Ok(Ended::Again);
             }
         };
-        let session = self.session.as_mut().ok_or_else(gone)?;
+        let session = &mut self.session;
         let (facts, staged) = &*done;
         let mut writing =
             Writing { names: &shared.names, session: &mut *session, facts, changes: &staged.changes };
@@ -238,16 +239,8 @@ impl Writer {
     }
 
     async fn begin(&mut self) -> Result<(), Failure> {
-        let session = match &mut self.session {
-            Some(session) => session,
-            None => {
-                let session = self.shared.names.db().client().start_session().await?;
-                self.shared.is_own(session.id());
-                self.session.insert(session)
-            }
-        };
         let majority = WriteConcern::builder().w(Acknowledgment::Majority).build();
-        session
+        self.session
             .start_transaction()
             .read_concern(ReadConcern::snapshot())
             .write_concern(majority)
@@ -257,17 +250,15 @@ impl Writer {
     }
 
     async fn abort(&mut self) {
-        if let Some(session) = &mut self.session {
-            // What was not begun cannot be aborted, and what is not aborted ends by itself.
-            let _ = session.abort_transaction().await;
-        }
+        // What was not begun cannot be aborted, and what is not aborted ends with the next one.
+        let _ = self.session.abort_transaction().await;
     }
 
     /// Stages jobs, and reads what that asks for, until everything is known.
     async fn stage(&mut self, jobs: &[Job]) -> Result<Ready, Failure> {
         let shared = self.shared.clone();
         let mut facts = batch::known_before(jobs, &shared.cache);
-        let session = self.session.as_mut().ok_or_else(gone)?;
+        let session = &mut self.session;
         let mut loader = Loader { names: &shared.names, session, salt: shared.salt };
         for _ in 0..ROUNDS {
             let staged = batch::stage(&shared, &facts, jobs, &self.placer);
@@ -363,10 +354,6 @@ impl Writer {
         let first = self.shared.tell(taken, &changes.changed_set);
         (outcomes, first)
     }
-}
-
-fn gone() -> Failure {
-    Failure::Down("the session with the database has ended".into())
 }
 
 fn index_name(index: &Document) -> &str {

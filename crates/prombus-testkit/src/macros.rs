@@ -297,6 +297,7 @@ macro_rules! homes_conformance {
     ($factory:expr) => {
         $crate::conformance! { $factory, homes:
             a_claim_is_exclusive
+            many_topics_are_claimed_at_once
             of_concurrent_claims_one_wins
             a_repeated_claim_is_the_same
             epochs_only_grow
@@ -305,7 +306,12 @@ macro_rules! homes_conformance {
             a_claim_that_is_renewed_is_kept
             a_claim_ends_before_it_can_be_taken_over
             a_claim_that_was_taken_over_is_refused
+            what_is_handed_over_has_a_new_home
+            moves_are_told
             hubs_are_listed_while_they_live
+            joining_again_changes_what_a_hub_says
+            a_hub_that_leaves_is_gone_at_once
+            whoever_waits_hears_of_hubs
             whoever_waits_is_woken
             a_renewal_wakes_nobody
         }

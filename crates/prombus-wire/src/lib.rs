@@ -45,7 +45,7 @@ pub use group::{
 pub use group_options::{GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering};
 pub use hub_frame::HubFrame;
 pub use object::{Object, parse_object};
-pub use ops::{GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsSnapshot, OpsStore, OpsTopic};
+pub use ops::{GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsHub, OpsSnapshot, OpsStore, OpsTopic};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, PublishOptions, each_event};
 pub use schema::{
     SchemaAnswer, SchemaChecked, SchemaRegistered, SchemaRequest, SchemaVersion, SchemaViolation,

@@ -25,6 +25,27 @@ pub struct OpsAnswer {
     pub projections: Vec<ProjectionAnswer>,
     /// The store.
     pub store: OpsStore,
+    /// The hubs that share the store, where they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hubs: Option<Vec<OpsHub>>,
+}
+
+/// One of several hubs that share a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpsHub {
+    /// Its name.
+    pub id: String,
+    /// Where the others reach it.
+    pub url: String,
+    /// Its version.
+    pub version: String,
+    /// Since when it takes part.
+    pub since: u64,
+    /// How many topics are at home on it.
+    pub topics: u64,
+    /// Whether it did not answer: its groups and projections are missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreachable: bool,
 }
 
 /// A topic in short.
@@ -39,6 +60,9 @@ pub struct OpsTopic {
     /// How far its snapshots are, where it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<OpsSnapshot>,
+    /// The hub that it is at home on, where several share the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
 }
 
 /// How far the snapshots of a topic are.
@@ -68,6 +92,16 @@ pub enum OpsGroup {
         /// How many events are not settled, in all partitions.
         lag: u64,
     },
+}
+
+impl OpsGroup {
+    /// Its topic and its name.
+    pub fn name(&self) -> (&str, &str) {
+        match self {
+            Self::Totals(GroupTotals { topic, group, .. })
+            | Self::Whole { group: GroupAnswer { topic, group, .. }, .. } => (topic, group),
+        }
+    }
 }
 
 /// A group without its partitions.

@@ -1,25 +1,22 @@
 //! Opens the store that the settings choose.
 
+use crate::config::HUB_TTL;
 use crate::failure::Failure;
-use crate::serve::StoreChoice;
-use prombus_core::{Clock, Homes, HubId};
+use crate::serve::{Settings, StoreChoice};
+use prombus_core::{Clock, HubId};
 use prombus_engine::Store;
 use prombus_store_disk::{DiskOptions, DiskStore};
 use prombus_store_memory::MemoryStore;
-use prombus_store_mongo::{HomesOptions, HomesTime, MongoHomes, MongoOptions, MongoStore};
+use prombus_store_mongo::{HomesOptions, HomesTime, MongoOptions, MongoStore};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How far the clocks of hub and database may be apart: retention and windows go by the hub's, leases by neither.
 const MOST_SKEW: Duration = Duration::from_secs(60);
-/// A hub that has been silent for so long is gone.
-const HUB_TTL: Duration = Duration::from_secs(5);
-/// How often to check whether another hub is still there.
-const LOOK: Duration = Duration::from_millis(200);
-
-/// Opens the store, in which a commit may make `result_bytes`. That may take a while, and is done on its own thread.
-pub async fn open(choice: StoreChoice, result_bytes: usize, clock: Arc<dyn Clock>) -> Result<Store, Failure> {
-    match choice {
+/// Opens the store that is chosen. That may take a while, and is done on its own thread.
+pub async fn open(settings: &Settings, clock: Arc<dyn Clock>) -> Result<Store, Failure> {
+    let result_bytes = settings.result_bytes;
+    match settings.store.clone() {
         StoreChoice::Memory => {
             let store = MemoryStore::new(clock, fastrand::u64(..)).with_result_bytes(result_bytes);
             Ok(Store::new(Arc::new(store)))
@@ -33,41 +30,21 @@ pub async fn open(choice: StoreChoice, result_bytes: usize, clock: Arc<dyn Clock
         }
         StoreChoice::MongoDb { url, prefix } => {
             let most_skew = Some(MOST_SKEW);
-            open_mongodb(MongoOptions { prefix, result_bytes, clock, most_skew, ..MongoOptions::new(url) })
-                .await
+            let options = MongoOptions { prefix, result_bytes, clock, most_skew, ..MongoOptions::new(url) };
+            // Where hubs can share the store, there is always something about the others.
+            let hub_ttl = settings.gateway.cluster.as_ref().map_or(HUB_TTL, |cluster| cluster.hub_ttl);
+            open_mongodb(options, hub_ttl).await
         }
     }
 }
 
-async fn open_mongodb(options: MongoOptions) -> Result<Store, Failure> {
+async fn open_mongodb(options: MongoOptions, hub_ttl: Duration) -> Result<Store, Failure> {
     let failed = |why: String| Failure::Failed(format!("cannot open the store: {why}"));
     let store = MongoStore::open(options).await.map_err(|error| failed(error.to_string()))?;
     let hub = HubId(format!("hub-{:08x}", fastrand::u32(..)).into());
-    let ttl_ms = u64::try_from(HUB_TTL.as_millis()).unwrap_or(u64::MAX);
-    let joining = HomesOptions { hub: hub.clone(), ttl_ms, time: HomesTime::Database };
-    let homes = store.join(joining).await.map_err(|error| failed(error.to_string()))?;
-    if let Err(why) = alone(&homes, &hub).await {
-        // One that was never there leaves nothing behind, as far as it can.
-        let _ = homes.leave().await;
-        return Err(failed(why));
-    }
-    Ok(Store::new(store).shared(Arc::new(homes)))
-}
-
-/// Waits until no other hub is alive: one that was killed is missed only after its time.
-async fn alone(homes: &MongoHomes, hub: &HubId) -> Result<(), String> {
-    let begun = Instant::now();
-    loop {
-        let all = homes.hubs().await.map_err(|error| error.to_string())?;
-        let Some(other) = all.into_iter().find(|other| other != hub) else { return Ok(()) };
-        if begun.elapsed() > HUB_TTL + LOOK {
-            return Err(format!(
-                "hub {other} uses this database, and this build takes one hub at a time: stop that one first"
-            ));
-        }
-        // That a hub is dead is told by nothing but its silence.
-        tokio::time::sleep(LOOK).await;
-    }
+    let ttl_ms = u64::try_from(hub_ttl.as_millis()).unwrap_or(u64::MAX);
+    let homes = store.homes(HomesOptions { hub, ttl_ms, time: HomesTime::Database }).await;
+    Ok(Store::new(store).shared(Arc::new(homes.map_err(|error| failed(error.to_string()))?)))
 }
 
 async fn open_disk(options: DiskOptions) -> Result<Store, Failure> {

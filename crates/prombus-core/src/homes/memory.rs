@@ -1,6 +1,6 @@
 //! Homes in memory: for a hub that is alone, where every topic is at home, and for several hubs in one process.
 
-use super::{Claim, ClaimRequest, Homes, HomesError, HubId, Residence};
+use super::{AboutHub, Claim, ClaimRequest, Homes, HomesError, HubId, LiveHub, Moves, Residence};
 use crate::clock::Clock;
 use crate::position::{Epoch, Sequence};
 use crate::topic::TopicName;
@@ -33,6 +33,10 @@ struct State {
     held: HashMap<TopicName, Residence>,
     /// When each hub was last heard of, by the steady clock.
     heard: BTreeMap<HubId, u64>,
+    /// Those that take part.
+    joined: BTreeMap<HubId, LiveHub>,
+    /// At which version each topic has changed hands last; of a hub that is alone, nobody asks.
+    moved: HashMap<TopicName, u64>,
 }
 
 impl SharedHomes {
@@ -112,9 +116,35 @@ impl MemoryHomes {
             _ => {}
         }
         let epoch = Epoch(state.latest.max(above).0 + 1);
-        (state.latest, state.version) = (epoch, state.version + 1);
-        state.held.insert(topic.clone(), Residence { hub: self.id.clone(), epoch });
+        state.latest = epoch;
+        self.pass(state, &topic, Some(Residence { hub: self.id.clone(), epoch }));
         Ok(Claim { topic, epoch, until })
+    }
+
+    /// A topic changes hands.
+    fn pass(&self, state: &mut State, topic: &TopicName, to: Option<Residence>) {
+        state.version += 1;
+        match to {
+            Some(to) => drop(state.held.insert(topic.clone(), to)),
+            None => drop(state.held.remove(topic)),
+        }
+        if self.shared.ttl_ms.is_some() {
+            state.moved.insert(topic.clone(), state.version);
+        }
+    }
+
+    /// What becomes of claims that this hub has.
+    fn give(&self, claims: &[Claim], to: Option<&HubId>) {
+        self.change(|state, _| {
+            for claim in claims {
+                if self.has(state, claim) {
+                    let epoch = Epoch(state.latest.0 + 1);
+                    let to = to.map(|hub| Residence { hub: hub.clone(), epoch });
+                    state.latest = to.as_ref().map_or(state.latest, |to| to.epoch);
+                    self.pass(state, &claim.topic, to);
+                }
+            }
+        });
     }
 
     fn has(&self, state: &State, claim: &Claim) -> bool {
@@ -125,8 +155,40 @@ impl MemoryHomes {
 
 #[async_trait]
 impl Homes for MemoryHomes {
-    async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
-        self.change(|state, now| self.claimed(state, request, now))
+    fn id(&self) -> &HubId {
+        &self.id
+    }
+
+    async fn join(&self, about: AboutHub) -> Result<(), HomesError> {
+        let now_ms = self.shared.clock.now_ms();
+        self.change(|state, now| {
+            // One whose time was over comes anew.
+            let known = state.joined.get(&self.id).filter(|_| self.shared.is_alive(state, &self.id, now));
+            let since_ms = known.map_or(now_ms, |known| known.since_ms);
+            let joined = LiveHub { id: self.id.clone(), about, since_ms };
+            if known != Some(&joined) {
+                state.joined.insert(self.id.clone(), joined);
+                state.version += 1;
+            }
+        });
+        Ok(())
+    }
+
+    async fn leave(&self) -> Result<(), HomesError> {
+        self.change(|state, _| {
+            state.joined.remove(&self.id);
+            state.version += 1;
+            let own = state.held.iter().filter(|(_, held)| held.hub == self.id);
+            let own: Vec<TopicName> = own.map(|(topic, _)| topic.clone()).collect();
+            own.iter().for_each(|topic| self.pass(state, topic, None));
+        });
+        Ok(())
+    }
+
+    async fn claim(&self, requests: &[ClaimRequest]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
+        Ok(self.change(|state, now| {
+            requests.iter().map(|request| self.claimed(state, request.clone(), now)).collect()
+        }))
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
@@ -139,14 +201,23 @@ impl Homes for MemoryHomes {
         }))
     }
 
-    async fn release(&self, claim: &Claim) -> Result<(), HomesError> {
-        self.change(|state, _| {
-            if self.has(state, claim) {
-                state.held.remove(&claim.topic);
-                state.version += 1;
-            }
-        });
+    async fn release(&self, claims: &[Claim]) -> Result<(), HomesError> {
+        self.give(claims, None);
         Ok(())
+    }
+
+    async fn hand_over(&self, claims: &[Claim], to: &HubId) -> Result<(), HomesError> {
+        self.give(claims, Some(to));
+        Ok(())
+    }
+
+    async fn moves(&self, after: Sequence) -> Result<Moves, HomesError> {
+        let state = self.shared.state();
+        let later = state.moved.iter().filter(|(_, at)| **at > after.0);
+        let now = |(topic, _): (&TopicName, &u64)| {
+            (topic.clone(), state.held.get(topic).map(|held| held.hub.clone()))
+        };
+        Ok(Moves { through: Sequence(state.version), topics: later.map(now).collect() })
     }
 
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
@@ -155,9 +226,9 @@ impl Homes for MemoryHomes {
         Ok(held.cloned())
     }
 
-    async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
+    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
         let (state, now) = (self.shared.state(), self.shared.clock.steady_ms());
-        Ok(state.heard.keys().filter(|hub| self.shared.is_alive(&state, hub, now)).cloned().collect())
+        Ok(state.joined.values().filter(|hub| self.shared.is_alive(&state, &hub.id, now)).cloned().collect())
     }
 
     async fn changed(&self, after: Sequence) -> Sequence {

@@ -53,6 +53,11 @@ impl fmt::Display for LeaseToken {
 }
 
 impl LeaseToken {
+    /// The incarnation of the topic.
+    pub fn topic(&self) -> TopicNumber {
+        self.session.topic
+    }
+
     /// Appends the text of the token.
     pub fn write(self, out: &mut Vec<u8>) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";

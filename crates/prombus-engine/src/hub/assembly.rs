@@ -195,6 +195,7 @@ impl Hub {
             auto_create,
             new_topics,
             topics,
+            known_topics: Arc::default(),
         }
     }
 }

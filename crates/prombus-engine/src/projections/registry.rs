@@ -6,6 +6,7 @@ mod flows;
 mod handle;
 pub(super) mod hold;
 mod past;
+mod places;
 mod rebuild;
 mod status;
 mod waiting;

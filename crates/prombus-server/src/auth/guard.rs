@@ -2,6 +2,7 @@
 
 use super::refusals::Asked;
 use super::{Caller, Need};
+use crate::cluster::{self, Cluster};
 use crate::error::ApiError;
 use crate::gateway::{App, Shared, need_of};
 use crate::path::PathNames;
@@ -13,6 +14,9 @@ use axum::response::{IntoResponse, Response};
 
 /// Lets a request through if its caller has the required rights.
 pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+    if let Some(cluster) = app.cluster.as_deref().filter(|_| cluster::is_forwarded(request.headers())) {
+        return admit_hub(&app, cluster, request, next).await;
+    }
     let page = app.origins.page(request.headers());
     if let Some(mut answer) = page.preflight(request.method(), request.headers()) {
         app.origins.vary(&mut answer);
@@ -38,6 +42,31 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let mut answer = page.tell(answer);
     app.origins.vary(&mut answer);
     answer
+}
+
+/// Lets a request of another hub through, if it is from one. That has checked the rights of its caller, and they are checked
+/// again here: what is forwarded may do no more than what comes here at first.
+async fn admit_hub(app: &App, cluster: &Cluster, request: Request, next: Next) -> Response {
+    let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let heard = match cluster::hear(app, cluster, request).await {
+        Ok(heard) => heard,
+        Err(answer) => {
+            app.auth.log.answer(Asked { method: &method, route, subject: None }, &answer);
+            return *answer;
+        }
+    };
+    let (mut parts, body, key) = heard.split();
+    let checked = async {
+        let names = PathNames::from_request_parts(&mut parts, app).await?;
+        let caller = parts.extensions.get::<Caller>().cloned().unwrap_or_else(Caller::nobody);
+        need(&parts).check(&caller, &names, &parts.headers)
+    };
+    let answer = match checked.await {
+        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Err(error) => error.into_response(),
+    };
+    key.sign(answer)
 }
 
 /// The rights that the request requires. An unknown route is reported only to callers with a token.

@@ -205,6 +205,30 @@ struct Identity {
     subject: Option<String>,
 }
 
+/// A caller as one hub tells it to another, which takes its word for it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ToldCaller {
+    policy: Policy,
+    name: Option<String>,
+    subject: Option<String>,
+    /// For how many milliseconds it is valid; the clocks of hubs may differ.
+    left_ms: Option<u64>,
+}
+
+impl From<ToldCaller> for Caller {
+    fn from(told: ToldCaller) -> Self {
+        let ToldCaller { policy, name, subject, left_ms } = told;
+        let mut rules = Rules::default();
+        // Rules that make no sense here, as those of a later version may, allow nothing.
+        if rules.add_policy(policy).is_err() {
+            rules = Rules::default();
+        }
+        let until = left_ms.map(|ms| SystemTime::now() + Duration::from_millis(ms));
+        Self::new(Identity { rules, until, verified: None, name, subject })
+    }
+}
+
 /// A name derived from these parts: stable across restarts, and not reversible.
 fn caller_name<'a>(kind: &str, parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = digest::Context::new(&digest::SHA256);
@@ -221,6 +245,12 @@ impl Caller {
         Self(None)
     }
 
+    /// One without any rights.
+    pub fn nobody() -> Self {
+        let rules = Rules::default();
+        Self::new(Identity { rules, until: None, verified: None, name: None, subject: None })
+    }
+
     fn new(identity: Identity) -> Self {
         Self(Some(Arc::new(identity)))
     }
@@ -233,6 +263,22 @@ impl Caller {
     /// The caller as shown in the log: the subject of a token, or the position of a static one.
     pub fn subject(&self) -> Option<&str> {
         self.0.as_ref()?.subject.as_deref()
+    }
+
+    /// What another hub has to know of it; `None` for one who may do anything because nobody is asked.
+    pub fn told(&self) -> Option<ToldCaller> {
+        let identity = self.0.as_ref()?;
+        Some(ToldCaller {
+            policy: identity.rules.to_policy(),
+            name: identity.name.clone(),
+            subject: identity.subject.clone(),
+            left_ms: self.time_left().map(|left| left.as_millis() as u64),
+        })
+    }
+
+    /// Whether it is one who may do anything because nobody is asked for a token.
+    pub fn is_anyone(&self) -> bool {
+        self.0.is_none()
     }
 
     pub fn may(&self, request: AccessRequest<'_>) -> bool {

@@ -90,6 +90,13 @@ struct PolicyRule {
     groups: Option<Vec<String>>,
 }
 
+impl PolicyRule {
+    /// Whether it says the same of its topics.
+    fn is_like(&self, other: &Self) -> bool {
+        (&self.effect, &self.action, &self.groups) == (&other.effect, &other.action, &other.groups)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Effect {
@@ -149,6 +156,26 @@ impl Rules {
             });
         }
         Ok(())
+    }
+
+    /// The same as a policy, for those who get it told.
+    pub(crate) fn to_policy(&self) -> Policy {
+        let texts = |patterns: &[Pattern]| patterns.iter().map(Pattern::text).collect();
+        let rule = |rule: &Rule| PolicyRule {
+            effect: if rule.deny { Effect::Deny } else { Effect::Allow },
+            action: rule.action.map_or(PolicyAction::Any(Any::Any), PolicyAction::One),
+            topics: texts(&rule.topics),
+            groups: rule.groups.as_deref().map(texts),
+        };
+        let mut rules: Vec<PolicyRule> = Vec::new();
+        for told in self.0.iter().map(rule) {
+            // Scopes differ in nothing but their topics, mostly.
+            match rules.last_mut() {
+                Some(last) if last.is_like(&told) => last.topics.extend(told.topics),
+                _ => rules.push(told),
+            }
+        }
+        Policy { rules }
     }
 
     pub(crate) fn allow(&self, request: AccessRequest<'_>) -> bool {
@@ -264,6 +291,30 @@ mod tests {
         assert!(everywhere(&["admin:**"], deny("publish")));
         let some = json!([{"effect": "allow", "action": "admin", "topics": ["**"], "groups": ["g"]}]);
         assert!(!everywhere(&[], some));
+    }
+
+    #[test]
+    fn rules_are_the_same_as_their_policy() {
+        let rules = rules(
+            &["publish:heartbeat.*", "publish:b", "*:own.**", "admin:**"],
+            json!([
+                {"effect": "deny", "action": "*", "topics": ["own.secret.**", "a"]},
+                {"effect": "allow", "action": "subscribe", "topics": ["**"], "groups": ["g.*", "h"]},
+                {"effect": "deny", "action": "read", "topics": ["x"], "groups": []},
+            ]),
+        );
+        let told = serde_json::to_string(&rules.to_policy()).unwrap();
+        let mut heard = Rules::default();
+        heard.add_policy(serde_json::from_str(&told).unwrap()).unwrap();
+        assert_eq!((heard.to_policy(), heard.to_policy().rules.len()), (rules.to_policy(), 6));
+        for topic in ["heartbeat.x", "b", "own", "own.secret", "a", "x", "y"] {
+            for (_, action) in Action::ALL {
+                for group in [None, Some("g.1"), Some("h"), Some("i")] {
+                    let request = AccessRequest { action, topic, group };
+                    assert_eq!(heard.allow(request), rules.allow(request), "{request:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::answers;
 use crate::auth::Caller;
 use crate::body::json_body;
+use crate::cluster::Forwarded;
 use crate::commit::{CommitCall, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -20,9 +21,10 @@ pub(crate) async fn commit(
 ) -> Result<Response, ApiError> {
     // Requests without a connection exist only in tests.
     let rate: ConnectionRate = request.extensions().get().cloned().unwrap_or_default();
+    let is_forwarded = request.extensions().get::<Forwarded>().is_some();
     let body = json_body(&app, request).await?;
     let asked = CommitCall::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;
     asked.check(&caller)?;
-    let committed = asked.enqueue(Requester { app, rate, caller }).await?.await?;
+    let committed = asked.enqueue(Requester { app, rate, caller, is_forwarded }).await?.await?;
     Ok(answers::committed(&committed.answer))
 }

@@ -336,6 +336,17 @@ macro_rules! to_engine {
             }
         }
 
+        /// A request that names these options, and not where the group starts.
+        fn request_for(options: &OptionsPatch) -> GroupOptionsRequest {
+            GroupOptionsRequest {
+                $($fixed: options.$fixed,)*
+                // Nothing takes one back here: see `patch`.
+                $($optional: options.$optional.clone().flatten(),)*
+                $($name: options.$name,)*
+                ..GroupOptionsRequest::default()
+            }
+        }
+
         /// The change that a request asks for.
         fn change(request: GroupChangeRequest) -> OptionsChange {
             OptionsChange { $($optional: request.$optional,)* $($name: request.$name,)* }
@@ -363,6 +374,19 @@ pub(crate) fn shown_options(options: &GroupOptions) -> Map<String, Value> {
         Ok(Value::Object(options)) => options,
         _ => Map::new(),
     }
+}
+
+/// What `call` says of a group, as a request.
+pub(crate) fn options_of(call: &GroupCall) -> GroupOptionsRequest {
+    let GroupCall { from, options } = call;
+    let (from, ts, after_id) = match from {
+        From::Earliest => ("earliest", None, None),
+        From::Ts(ts) => ("ts", Some(*ts), None),
+        From::AfterId(id) => ("afterId", None, Some(id.to_string())),
+        // A new group starts at no offset.
+        From::Latest | From::Offset(_) => ("latest", None, None),
+    };
+    GroupOptionsRequest { from: Some(from.to_owned()), ts, after_id, ..request_for(options) }
 }
 
 /// A group as it is answered.

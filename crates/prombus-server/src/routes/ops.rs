@@ -3,6 +3,7 @@
 use super::{groups, projections};
 use crate::answers::json_of;
 use crate::auth::{AccessRequest, Action, Caller};
+use crate::cluster::{Cluster, Forwarded, Part, gather};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::metrics::{GroupSample, KeptSample, SnapshotSample};
@@ -12,13 +13,14 @@ use axum::body::HttpBody;
 use axum::extract::{RawQuery, State};
 use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use prombus_core::{Bounds, Kept, Offset, ReadError, TopicName, TopicState};
+use prombus_core::{Bounds, HubId, Kept, LiveHub, Offset, ReadError, TopicName, TopicState};
 use prombus_engine::groups::{Group, GroupStatus};
+use prombus_engine::homes::Place;
 use prombus_engine::{Hub, SnapshotStatus};
 use prombus_wire::{
-    GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsSnapshot, OpsStore, OpsTopic, ProjectionAnswer,
+    GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsHub, OpsSnapshot, OpsStore, OpsTopic, ProjectionAnswer,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// How many rows an answer has for groups, and how many for projections: their partitions and members, where a long one counts
@@ -57,20 +59,28 @@ pub(crate) async fn readyz(State(app): State<App>) -> Result<Response, ApiError>
 pub(crate) async fn ops(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    forwarded: Option<Extension<Forwarded>>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, ApiError> {
+    let is_forwarded = forwarded.is_some();
     let mut params = Params::parse(query.as_deref())?;
     let (topic, group) = (params.one("topic")?, params.one("group")?);
     params.done("topic, group")?;
     let hub = app.hub()?;
-    let turn = app.memory.report().await?;
+    // Another hub that asks has its own turn, and may be waited for by one that has it here.
+    let turn = if is_forwarded { None } else { Some(app.memory.report().await?) };
     let is_shown = |state: &&TopicState| {
         let name = state.name.as_str();
         let access = AccessRequest::on(Action::Admin, name);
         topic.as_ref().is_none_or(|topic| topic == name) && caller.may(access)
     };
     let (mut topics, mut groups) = (Vec::new(), Groups::default());
-    for topic in hub.topics().await?.iter().filter(is_shown) {
+    let all = hub.topics().await?;
+    for topic in all.iter().filter(is_shown) {
+        let place = hub.place(&topic.name);
+        if is_forwarded && place != Place::Here {
+            continue;
+        }
         // Each topic and each group is some work that waits for nothing; others must have their turn.
         tokio::task::yield_now().await;
         let Ok(bounds) = hub.bounds(topic).await else { continue };
@@ -82,7 +92,11 @@ pub(crate) async fn ops(
             }
             _ => None,
         };
-        topics.push(OpsTopic { topic: topic.name.to_string(), partitions, events, snapshot });
+        let home = app.cluster.as_ref().map(|_| id_of(hub, &place).to_string());
+        topics.push(OpsTopic { topic: topic.name.to_string(), partitions, events, snapshot, home });
+        if place != Place::Here {
+            continue;
+        }
         for found in hub.groups().list(topic).await {
             let name = found.name().as_str();
             // Who administers a topic sees its groups, but for those that are kept from him.
@@ -102,14 +116,55 @@ pub(crate) async fn ops(
         disk_free_bytes: status.extra("disk_free_bytes"),
         failed: status.failed,
     };
-    let projections = projections_in(hub, &caller).await?;
-    let Groups { shown: groups, left_out: groups_left_out, .. } = groups;
-    let answer = json_of(StatusCode::OK, &OpsAnswer { topics, groups, groups_left_out, projections, store });
+    let Groups { shown: mut groups, left_out: mut groups_left_out, .. } = groups;
+    let (mut told, mut shown_hubs) = (BTreeMap::new(), None);
+    if let Some(cluster) = app.cluster.as_deref().filter(|_| !is_forwarded) {
+        let target = query.as_deref().map_or("/ops".to_owned(), |query| format!("/ops?{query}"));
+        let parts = gather::<OpsAnswer>(cluster, hub, (&target, &caller)).await;
+        shown_hubs = Some(hubs(hub, &all, (&caller, &parts)));
+        for mut part in parts.into_iter().filter_map(|part| part.part) {
+            groups.append(&mut part.groups);
+            groups_left_out += part.groups_left_out;
+            told.extend(part.projections.into_iter().map(|one| (one.name.clone(), one)));
+        }
+        groups.sort_by(|one, other| one.name().cmp(&other.name()));
+    }
+    let projections = projections_in((hub, &caller), told, is_forwarded).await?;
+    let answer = OpsAnswer { topics, groups, groups_left_out, projections, store, hubs: shown_hubs };
+    let answer = json_of(StatusCode::OK, &answer);
     let bytes = answer.body().size_hint().exact().unwrap_or_default();
     // While nobody else makes one, so that those who wait for their turn hold nothing. From here on it is counted by itself.
     let room = app.memory.room_for(bytes as usize).ok_or_else(|| app.memory.refusal())?;
     drop((room, turn));
     Ok(answer)
+}
+
+/// The name of the hub at a place.
+fn id_of<'a>(hub: &'a Hub, place: &'a Place) -> &'a HubId {
+    match place {
+        Place::Here => hub.id(),
+        Place::At(other) => &other.id,
+    }
+}
+
+/// The hubs that take part, each with how many topics are at home on it that the caller may see.
+fn hubs(hub: &Hub, topics: &[TopicState], (caller, parts): (&Caller, &[Part<OpsAnswer>])) -> Vec<OpsHub> {
+    let may_see = |topic: &&TopicState| {
+        caller.may(AccessRequest { action: Action::Admin, topic: topic.name.as_str(), group: None })
+    };
+    let mut counts: BTreeMap<HubId, u64> = BTreeMap::new();
+    for topic in topics.iter().filter(may_see) {
+        *counts.entry(id_of(hub, &hub.place(&topic.name)).clone()).or_default() += 1;
+    }
+    let shown = |one: &LiveHub| OpsHub {
+        id: one.id.to_string(),
+        url: one.about.url.to_string(),
+        version: one.about.version.to_string(),
+        since: one.since_ms,
+        topics: counts.get(&one.id).copied().unwrap_or_default(),
+        unreachable: parts.iter().any(|part| part.hub == one.id && part.part.is_none()),
+    };
+    hub.hubs().borrow().iter().map(shown).collect()
 }
 
 /// How many rows are left.
@@ -183,12 +238,22 @@ fn clipped(message: &str) -> String {
     message.chars().take(ROW_BYTES).collect()
 }
 
-/// The projections in the answer.
-async fn projections_in(hub: &Hub, caller: &Caller) -> Result<Vec<ProjectionAnswer>, ApiError> {
+/// The projections in the answer: those that run here, and those that other hubs have told of, by name.
+async fn projections_in(
+    (hub, caller): (&Hub, &Caller),
+    mut told: BTreeMap<String, ProjectionAnswer>,
+    is_forwarded: bool,
+) -> Result<Vec<ProjectionAnswer>, ApiError> {
     let (mut shown, mut rows) = (Vec::new(), Rows::default());
-    for name in hub.projections().names() {
+    let own = hub.projections().names().into_iter();
+    let names: BTreeSet<String> = own.chain(told.keys().cloned()).collect();
+    for name in names {
         tokio::task::yield_now().await;
-        let Some(mut projection) = projections::visible_to(caller, hub, &name).await? else { continue };
+        let known = match told.remove(&name) {
+            Some(known) => Some(known),
+            None => projections::visible_to((caller, hub), &name, is_forwarded).await?,
+        };
+        let Some(mut projection) = known else { continue };
         let definition = projection.definition.to_string().len();
         if !rows.take(projection.partitions.len(), definition) {
             projection.definition = serde_json::Value::Null;
@@ -204,7 +269,7 @@ async fn projections_in(hub: &Hub, caller: &Caller) -> Result<Vec<ProjectionAnsw
 /// the others are there.
 async fn samples(hub: &Hub, topics: &[TopicState]) -> Vec<GroupSample> {
     let mut samples = Vec::new();
-    for topic in topics {
+    for topic in topics.iter().filter(|topic| hub.place(&topic.name) == Place::Here) {
         tokio::task::yield_now().await;
         let groups = hub.groups().list(topic).await;
         if groups.is_empty() {
@@ -282,10 +347,16 @@ pub(crate) async fn metrics(State(app): State<App>) -> Result<Response, ApiError
 async fn metrics_text(app: &App) -> String {
     let hub = app.hub().ok();
     let store = hub.map(Hub::status);
-    let mut text = app.metrics.text(app.options.version, store.as_ref());
+    let mut text = app.cluster.as_deref().map(Cluster::counts_text).unwrap_or_default();
+    text.push_str(&app.metrics.text(app.options.version, store.as_ref()));
     text.push_str(&crate::metrics::connections_text(*app.sockets.borrow(), app.memory.used()));
+    if let (Some(hub), Some(_)) = (hub, &app.cluster) {
+        text.push_str(&crate::metrics::cluster_text(hub.claimed_topics(), hub.hubs().borrow().len()));
+    }
     if let Some(hub) = hub {
-        let projections = hub.projections().figures().await.unwrap_or_default();
+        let mut projections = hub.projections().figures().await.unwrap_or_default();
+        // Those that run on other hubs are told by these.
+        projections.retain(|figures| hub.place(&figures.topic) == Place::Here);
         let topics = hub.topics().await.unwrap_or_default();
         text.push_str(&crate::metrics::readers_text(
             &samples(hub, &topics).await,

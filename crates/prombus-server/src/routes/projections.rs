@@ -3,6 +3,7 @@
 use crate::answers::json_of;
 use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::{json_body, parse_optional};
+use crate::cluster::{Forwarded, gather};
 use crate::definition::Fields;
 use crate::error::ApiError;
 use crate::gateway::App;
@@ -16,11 +17,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 use prombus_engine::Hub;
+use prombus_engine::homes::Place;
 use prombus_engine::projections::{
     Definition, Holdings, ProjectionError, ProjectionPartition, ProjectionState, ProjectionStatus,
     RebuildStatus,
 };
-use prombus_wire::{ProjectionAnswer, RebuildAnswer, RebuildRequest};
+use prombus_wire::{ProjectionAnswer, ProjectionsAnswer, RebuildAnswer, RebuildRequest};
+use std::collections::BTreeMap;
 
 /// A projection as it is answered.
 pub(crate) fn shown(status: &ProjectionStatus) -> ProjectionAnswer {
@@ -92,17 +95,20 @@ fn admin(name: &str) -> AccessRequest<'_> {
     AccessRequest::on(Action::Admin, name)
 }
 
-/// A projection as a caller may see it, if it is there and the caller administers its topic.
+/// A projection as a caller may see it, if it is there and the caller administers its topic. One that runs on another hub is
+/// not told of to a hub that asks: that asks each by itself.
 pub(crate) async fn visible_to(
-    caller: &Caller,
-    hub: &Hub,
+    (caller, hub): (&Caller, &Hub),
     name: &str,
+    is_forwarded: bool,
 ) -> Result<Option<ProjectionAnswer>, ApiError> {
     match hub.projections().get(name).await {
-        Ok(status) if caller.may(admin(status.definition.topic.as_str())) => {
-            Ok(Some(shown_to(caller, &status)))
+        Ok(status) => {
+            let topic = &status.definition.topic;
+            let is_told = !is_forwarded || hub.place(topic) == Place::Here;
+            Ok((is_told && caller.may(admin(topic.as_str()))).then(|| shown_to(caller, &status)))
         }
-        Ok(_) | Err(ProjectionError::NotFound(_)) => Ok(None),
+        Err(ProjectionError::NotFound(_)) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -129,15 +135,31 @@ fn check_rebuild(caller: &Caller, holdings: &Holdings) -> Result<(), ApiError> {
 pub(crate) async fn list(
     State(app): State<App>,
     Extension(caller): Extension<Caller>,
+    forwarded: Option<Extension<Forwarded>>,
     _: NoParams,
 ) -> Result<Response, ApiError> {
     let hub = app.hub()?.clone();
     let asking = caller.clone();
+    let is_forwarded = forwarded.is_some();
+    // What runs elsewhere is not known here but by name.
+    let mut told = BTreeMap::new();
+    if let Some(cluster) = app.cluster.as_deref().filter(|_| !is_forwarded) {
+        let parts = gather::<ProjectionsAnswer>(cluster, &hub, ("/v1/projections", &caller)).await;
+        let all = parts.into_iter().filter_map(|part| part.part).flat_map(|part| part.projections);
+        told.extend(all.map(|one| (one.name.clone(), one)));
+    }
+    let own = hub.projections().names().into_iter().filter(|name| !told.contains_key(name));
+    let mut all: Vec<(String, Option<ProjectionAnswer>)> = own.map(|name| (name, None)).collect();
+    all.extend(told.into_iter().map(|(name, answer)| (name, Some(answer))));
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
     // Each has its definition: together that may be far more than is worth holding.
-    let shown = futures::stream::iter(hub.projections().names()).filter_map(move |name| {
+    let shown = futures::stream::iter(all).filter_map(move |(name, told)| {
         let (caller, hub) = (asking.clone(), hub.clone());
         async move {
-            let answer = visible_to(&caller, &hub, &name).await.transpose()?;
+            let answer = match told {
+                Some(told) => Ok(told),
+                None => visible_to((&caller, &hub), &name, is_forwarded).await.transpose()?,
+            };
             Some(answer.and_then(|answer| Ok(serde_json::to_vec(&answer)?)))
         }
     });

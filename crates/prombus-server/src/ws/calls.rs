@@ -8,18 +8,19 @@ use super::acks::{Settled, Settling};
 use super::frames::Corr;
 use super::publish_queue::{Publish, PublishDone, PublishQueue};
 use super::session::{Effect, Key, PendingSettle, Session, SubscribeTargets};
+use super::source::{Source, Sources, Turn, Wanted};
+use super::upstream::{Batch, Remote, Upstreams};
+use crate::auth::Caller;
 use crate::commit::{CommitOutcome, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::pulls::{self, PullError, Pulled, RoomWait};
 use crate::rate::ConnectionRate;
 use futures::FutureExt;
-use futures::future::{AbortHandle, Abortable, BoxFuture};
+use futures::future::{AbortHandle, AbortRegistration, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt};
 use prombus_core::{Partition, TopicNumber};
-use prombus_engine::groups::{
-    GivenBack, Group, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall,
-};
+use prombus_engine::groups::{GivenBack, GroupCall, GroupError, LeaseToken, Mode, Present, Pull, SettleCall};
 use prombus_engine::{Hub, NumberedTopic, TopicNumbers};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ pub(super) enum Done {
     Subscribed {
         corr: Corr,
         wanted: SubscribeTargets,
-        result: Result<Vec<Arc<Group>>, ApiError>,
+        result: Result<Vec<Source>, ApiError>,
     },
     /// Which topics there are, for a subscription to patterns.
     Listed {
@@ -61,7 +62,7 @@ pub(super) enum Done {
     Again {
         key: Key,
         pull: Pull,
-        group: Arc<Group>,
+        source: Source,
     },
     Lost {
         key: Key,
@@ -77,7 +78,7 @@ pub(super) enum Done {
 
 /// What is known of a subscription here.
 struct ActiveSubscription {
-    group: Arc<Group>,
+    source: Source,
     /// Who consumes, from the first pull on.
     member: Option<String>,
     /// Says that the member is there, also while it is paused.
@@ -90,10 +91,10 @@ struct ActiveSubscription {
 
 impl ActiveSubscription {
     /// Goes on with the group as it was read again, if it was.
-    fn take_up(&mut self, group: Arc<Group>) {
-        if !Arc::ptr_eq(&self.group, &group) {
+    fn take_up(&mut self, source: Source) {
+        if !self.source.is(&source) {
             self.watch.take().iter().for_each(AbortHandle::abort);
-            (self.group, self.present) = (group, None);
+            (self.source, self.present) = (source, None);
         }
     }
 }
@@ -109,13 +110,15 @@ pub(super) struct Calls {
     app: App,
     rate: ConnectionRate,
     hub: Hub,
+    sources: Sources,
     running: FuturesUnordered<BoxFuture<'static, Done>>,
     /// Publishes and commits.
     publish_queue: PublishQueue,
     /// What is said of deliveries and has not gone yet.
     settling: Option<Settling>,
     active: HashMap<Key, ActiveSubscription>,
-    groups: HashMap<Key, Arc<GroupCall>>,
+    /// What was asked for.
+    wanted: HashMap<Key, Wanted>,
     /// How many requests of the client are not answered yet.
     unanswered: usize,
     /// About how many bytes of publishes and commits are not.
@@ -127,18 +130,21 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    pub fn new(app: App, rate: ConnectionRate, hub: Hub) -> Self {
+    pub fn new(app: App, rate: ConnectionRate, hub: Hub, is_forwarded: bool) -> Self {
+        let upstreams = Arc::new(Upstreams::new(app.memory.clone()));
+        let sources = Sources { app: app.clone(), hub: hub.clone(), upstreams, is_forwarded };
         let running = FuturesUnordered::new();
         let publish_queue = PublishQueue::new(app.clone(), rate.clone(), hub.limits().commit_bytes);
         Self {
             app,
             rate,
             hub,
+            sources,
             running,
             publish_queue,
             settling: None,
             active: HashMap::new(),
-            groups: HashMap::new(),
+            wanted: HashMap::new(),
             unanswered: 0,
             unanswered_bytes: 0,
             delivers: true,
@@ -220,11 +226,14 @@ impl Calls {
                 }
                 Done::Appeared(topics)
             }
-            Done::Again { key, pull, group } => {
+            Done::Again { key, pull, source } => {
                 // A subscription that was ended meanwhile is not taken up again.
                 if let Some(subscription) = self.active.get_mut(&key).filter(|_| self.delivers) {
-                    subscription.take_up(group);
-                    self.start(Effect::Pull(key, pull));
+                    subscription.take_up(source);
+                    self.settle_gathered();
+                    self.pull(key, pull);
+                } else {
+                    source.give_back(&[], GivenBack::Unused);
                 }
                 Done::Nothing
             }
@@ -236,13 +245,13 @@ impl Calls {
         })
     }
 
-    fn enter(&mut self, key: Key, group: Arc<Group>) {
+    fn enter(&mut self, key: Key, source: Source) {
         self.active
-            .insert(key, ActiveSubscription { group, member: None, present: None, pull: None, watch: None });
+            .insert(key, ActiveSubscription { source, member: None, present: None, pull: None, watch: None });
     }
 
     /// Starts what the session asks for.
-    pub fn start(&mut self, effect: Effect) {
+    pub fn start(&mut self, effect: Effect, session: &Session) {
         if !matches!(effect, Effect::Send(_) | Effect::Pull(..) | Effect::Stop(_) | Effect::Leave(..)) {
             self.unanswered += 1;
         }
@@ -258,41 +267,58 @@ impl Calls {
                 self.unanswered_bytes += bytes;
                 self.publish_queue.publish(topic, events, Publish { corr, count, array, bytes });
             }
-            Effect::Subscribe { corr, wanted, call } => self.subscribe(corr, wanted, call),
+            Effect::Subscribe { corr, wanted, call } => self.subscribe(corr, wanted, (call, session)),
             Effect::List { corr, wanted, call } => self.list((corr, wanted, call)),
             Effect::Settle { pending, call } => self.settle(pending, call),
             Effect::Commit { corr, caller, asked } => {
                 self.unanswered_bytes += asked.bytes;
-                let by = Requester { app: self.app.clone(), rate: self.rate.clone(), caller };
+                let (app, rate) = (self.app.clone(), self.rate.clone());
+                let by = Requester { app, rate, caller, is_forwarded: self.sources.is_forwarded };
                 self.publish_queue.commit(corr, *asked, by);
             }
             Effect::Pull(key, pull) => self.pull(key, pull),
             Effect::Stop(key) => {
-                if let Some(pull) =
-                    self.active.get_mut(&key).and_then(|subscription| subscription.pull.take())
-                {
-                    pull.abort();
+                if let Some(subscription) = self.active.get_mut(&key) {
+                    subscription.pull.take().iter().for_each(AbortHandle::abort);
+                    if let Source::There(remote) = &subscription.source {
+                        remote.pause();
+                    }
                 }
             }
             Effect::Leave(key, leases) => self.leave(&key, &leases, GivenBack::Unused),
         }
     }
 
-    fn subscribe(&mut self, corr: Corr, wanted: SubscribeTargets, call: GroupCall) {
+    /// The client has said anew who it is, and so do those who act for it.
+    pub fn renew(&mut self, caller: Option<&Caller>) {
+        let Some(caller) = caller else { return };
+        self.wanted.values_mut().for_each(|wanted| wanted.caller = caller.clone());
+        self.sources.upstreams.renew(caller);
+    }
+
+    fn subscribe(&mut self, corr: Corr, wanted: SubscribeTargets, (call, session): (GroupCall, &Session)) {
         let call = Arc::new(call);
+        let caller = session.caller().cloned().unwrap_or_else(Caller::nobody);
         for key in &wanted.keys {
-            self.groups.insert(key.clone(), call.clone());
+            // One that was abandoned meanwhile is found, and left.
+            let pull = session.pull(key).unwrap_or_default();
+            let known = Wanted { call: call.clone(), pull, caller: caller.clone() };
+            self.wanted.insert(key.clone(), known);
         }
-        let hub = self.hub.clone();
+        let each: Vec<Wanted> = wanted.keys.iter().filter_map(|key| self.wanted.get(key).cloned()).collect();
+        let sources = self.sources.clone();
         let make = async move {
-            let mut groups = Vec::with_capacity(wanted.keys.len());
-            for key in &wanted.keys {
-                match hub.group(&key.topic, &key.group, &call).await {
-                    Ok((group, _)) => groups.push(group),
-                    Err(error) => return Done::Subscribed { corr, wanted, result: Err(error.into()) },
+            let mut found: Vec<Source> = Vec::with_capacity(wanted.keys.len());
+            for (key, known) in wanted.keys.iter().zip(&each) {
+                match sources.find(key, known, Turn::First).await {
+                    Ok(source) => found.push(source),
+                    Err(error) => {
+                        found.iter().for_each(|source| source.give_back(&[], GivenBack::Unused));
+                        return Done::Subscribed { corr, wanted, result: Err(error) };
+                    }
                 }
             }
-            Done::Subscribed { corr, wanted, result: Ok(groups) }
+            Done::Subscribed { corr, wanted, result: Ok(found) }
         };
         self.running.push(make.boxed());
     }
@@ -335,8 +361,8 @@ impl Calls {
         if !self.settling.as_ref().is_some_and(|with| with.fits(&pending.key, &call)) {
             self.settle_gathered();
         }
-        let group = || self.active.get(&pending.key).map(|subscription| subscription.group.clone());
-        self.settling.get_or_insert_with(|| Settling::of(pending.key.clone(), group())).add(pending, call);
+        let source = || self.active.get(&pending.key).map(|subscription| subscription.source.clone());
+        self.settling.get_or_insert_with(|| Settling::of(pending.key.clone(), source())).add(pending, call);
     }
 
     fn settle_gathered(&mut self) {
@@ -351,9 +377,15 @@ impl Calls {
         if let Some(before) = subscription.pull.replace(handle) {
             before.abort();
         }
+        let group = match &subscription.source {
+            Source::Here(group) => group.clone(),
+            Source::There(remote) => {
+                let remote = remote.clone();
+                return self.pull_there((key, pull), remote, registration);
+            }
+        };
         let member = pull.member.as_deref().unwrap_or_default();
-        let entered =
-            subscription.present.clone().map_or_else(|| subscription.group.enter(member).map(Arc::new), Ok);
+        let entered = subscription.present.clone().map_or_else(|| group.enter(member).map(Arc::new), Ok);
         let present = match entered {
             Ok(present) => subscription.present.insert(present).clone(),
             Err(error) => {
@@ -362,8 +394,8 @@ impl Calls {
             }
         };
         subscription.member = Some(member.to_owned());
-        let (group, hub) = (subscription.group.clone(), self.hub.clone());
-        let call = self.groups.get(&key).cloned().unwrap_or_default();
+        let sources = self.sources.clone();
+        let wanted = self.wanted.get(&key).cloned();
         let watched = group.options().mode == Mode::Partitioned && subscription.watch.is_none();
         let watched_key = key.clone();
         let memory = self.app.memory.clone();
@@ -377,10 +409,7 @@ impl Calls {
                     // The group is read again; if that is in vain, too, there is no hurry.
                     tokio::time::sleep(FAILURE_PAUSE).await;
                     // Boxed, because it is large and rare, and a pull waits for each of thousands of topics.
-                    match Box::pin(hub.groups().rejoin(&key.topic, &key.group, &call)).await {
-                        Ok(group) => Done::Again { key, pull, group },
-                        Err(error) => Done::Lost { key, error: error.into() },
-                    }
+                    Box::pin(find_again(sources, key, pull, wanted)).await
                 }
             }
         };
@@ -396,7 +425,18 @@ impl Calls {
         let Some(subscription) = self.active.get_mut(key) else { return };
         let (handle, registration) = AbortHandle::new_pair();
         subscription.watch = Some(handle);
-        let (key, group) = (key.clone(), subscription.group.clone());
+        let (key, source) = (key.clone(), subscription.source.clone());
+        let group = match source {
+            Source::Here(group) => group,
+            Source::There(remote) => {
+                self.running.push(
+                    Abortable::new(assigned_there(key, remote, known), registration)
+                        .map(|done| done.unwrap_or(Done::Nothing))
+                        .boxed(),
+                );
+                return;
+            }
+        };
         let member = subscription.member.clone().unwrap_or_default();
         let mut moves = group.assignments();
         let work = async move {
@@ -412,10 +452,10 @@ impl Calls {
     }
 
     fn leave(&mut self, key: &Key, leases: &[LeaseToken], why: GivenBack) {
-        self.groups.remove(key);
+        self.wanted.remove(key);
         // The member is gone with it, unless another connection is that member, too.
         if let Some(subscription) = self.active.remove(key) {
-            subscription.group.give_back(leases, why);
+            subscription.source.give_back(leases, why);
         }
     }
 
@@ -427,6 +467,55 @@ impl Calls {
             }
             // There may be thousands, of each of many connections that end at once.
             tokio::task::yield_now().await;
+        }
+        self.sources.upstreams.close(why == GivenBack::Unused).await;
+    }
+
+    /// Waits for what another hub delivers.
+    fn pull_there(&mut self, (key, pull): (Key, Pull), remote: Arc<Remote>, registration: AbortRegistration) {
+        let (sources, wanted) = (self.sources.clone(), self.wanted.get(&key).cloned());
+        let is_watched = self.active.get(&key).is_some_and(|subscription| subscription.watch.is_none());
+        if is_watched && wanted.as_ref().is_some_and(|wanted| Remote::may_assign(&wanted.call)) {
+            self.watch(&key, Vec::new());
+        }
+        let work = async move {
+            match remote.next().await {
+                Ok(Batch { deliveries, max_attempts, room }) => {
+                    Done::Delivered { key, pulled: Pulled { deliveries, room }, max_attempts }
+                }
+                Err(error) if error.is_passing() => {
+                    // It is asked for again, where it is at home by then; if that is in vain, too, there is no hurry.
+                    tokio::time::sleep(FAILURE_PAUSE).await;
+                    Box::pin(find_again(sources, key, pull, wanted)).await
+                }
+                Err(error) => Done::Lost { key, error },
+            }
+        };
+        self.running
+            .push(Abortable::new(work, registration).map(|done| done.unwrap_or(Done::Nothing)).boxed());
+    }
+}
+
+/// Looks where a subscription that has failed is to go on.
+async fn find_again(sources: Sources, key: Key, pull: Pull, wanted: Option<Wanted>) -> Done {
+    // One that was abandoned needs nothing.
+    let Some(wanted) = wanted else { return Done::Nothing };
+    match sources.find(&key, &wanted, Turn::Again).await {
+        Ok(source) => Done::Again { key, pull, source },
+        Err(error) => Done::Lost { key, error },
+    }
+}
+
+/// Waits until the partitions of a member at another hub are others than those that are `known`.
+async fn assigned_there(key: Key, remote: Arc<Remote>, known: Vec<Partition>) -> Done {
+    let mut news = remote.news();
+    loop {
+        let partitions = remote.owned();
+        if partitions != known {
+            return Done::Assigned { key, partitions };
+        }
+        if news.changed().await.is_err() {
+            return Done::Nothing;
         }
     }
 }

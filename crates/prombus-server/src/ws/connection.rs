@@ -231,7 +231,7 @@ impl<'a> ConnectionLoop<'a> {
                 Effect::Send(_) => {}
                 effect => {
                     let is_one_of_many = matches!(effect, Effect::Pull(..) | Effect::Leave(..));
-                    self.calls.start(effect);
+                    self.calls.start(effect, self.session);
                     if is_one_of_many {
                         // A pattern may stand for thousands.
                         tokio::task::consume_budget().await;

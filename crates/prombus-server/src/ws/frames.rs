@@ -2,10 +2,10 @@
 
 use super::session::Key;
 use crate::answers::{self, DELIVERY_BYTES, DeliveryWriter};
+use crate::commit::CommittedAnswer;
 use crate::error::ApiError;
 use prombus_core::json::write_string;
 use prombus_core::{Partition, Receipt};
-use prombus_engine::commits::CommitAnswer;
 use prombus_engine::groups::Delivery;
 
 /// What goes back with the answer, as it was given: JSON.
@@ -35,10 +35,10 @@ pub(crate) fn published(corr: &str, array: bool, receipt: &Receipt) -> Vec<u8> {
 }
 
 /// What a commit has done, beside the fields of every answer.
-pub(crate) fn committed(corr: &str, answer: &CommitAnswer) -> Vec<u8> {
+pub(crate) fn committed(corr: &str, answer: &CommittedAnswer) -> Vec<u8> {
     let mut out = with_corr("OK", corr);
     out.push(b',');
-    answers::write_committed(answer, &mut out);
+    answer.write(&mut out);
     out.push(b'}');
     out
 }

@@ -10,8 +10,11 @@ mod frames;
 mod held;
 mod publish_queue;
 mod session;
+mod source;
+mod upstream;
 
 use crate::auth::{Caller, TOKEN_EXPIRED, TOKEN_WITHDRAWN, next_change};
+use crate::cluster::Vouched;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::memory::Received;
@@ -96,6 +99,7 @@ pub(crate) async fn upgrade(
     rate: Option<Extension<ConnectionRate>>,
     place: Option<Extension<ConnectionPermit>>,
     received: Option<Extension<Received>>,
+    vouched: Option<Extension<Vouched>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     let upgrade = upgrade.map_err(|rejection| ApiError::bad_request(rejection.body_text()))?;
@@ -108,7 +112,8 @@ pub(crate) async fn upgrade(
     let received = received.map_or_else(|| Received::new(&app.memory), |Extension(received)| received);
     received.is_of_frames(app.options.body_timeout);
     Ok(upgrade.on_upgrade(async move |socket| {
-        connection(socket, app, Client { caller, rate, received }).await;
+        let vouched = vouched.map(|Extension(vouched)| vouched);
+        connection(socket, app, Client { caller, rate, received, vouched }).await;
         drop(place);
     }))
 }
@@ -134,17 +139,20 @@ struct Client {
     caller: Option<Caller>,
     rate: ConnectionRate,
     received: Received,
+    /// By what it is believed if it is another hub.
+    vouched: Option<Vouched>,
 }
 
 async fn connection(socket: WebSocket, app: App, client: Client) {
     let Ok(hub) = app.hub().cloned() else { return };
     let _open = Open::new(&app);
     let name = format!("ws-{:016x}", fastrand::u64(..));
-    let Client { caller, rate, received } = client;
-    let peer = Peer { caller, auth: app.auth.clone() };
+    let Client { caller, rate, received, vouched } = client;
+    let is_forwarded = vouched.is_some();
+    let peer = Peer { caller, auth: app.auth.clone(), vouched };
     let allowance = Allowance { publish_bytes: hub.limits().commit_bytes, memory: app.memory.clone() };
     let mut session = Session::new(name, peer, allowance);
-    let mut calls = Calls::new(app.clone(), rate, hub);
+    let mut calls = Calls::new(app.clone(), rate, hub, is_forwarded);
     let (mut sink, mut stream) = socket.split();
     let buffers = Buffers::new(&app.memory, received);
     let mut connection = ConnectionLoop::new(&mut session, &mut calls, &mut sink, buffers);
@@ -229,6 +237,7 @@ async fn run(app: &App, connection: &mut ConnectionLoop<'_>, stream: &mut SplitS
             return end;
         }
         if connection.session.has_new_caller() {
+            connection.calls.renew(connection.session.caller());
             welcome.as_mut().reset(welcome_until(connection.session, auth_until));
         }
     }

@@ -7,6 +7,7 @@ mod subscriptions;
 
 use super::frames::{self, Corr};
 use crate::auth::{AccessRequest, Action, Auth, Caller};
+use crate::cluster::{CallerFrame, Vouched};
 use crate::commit::{CommitCall, CommitOutcome};
 use crate::error::ApiError;
 use crate::incoming;
@@ -120,6 +121,8 @@ enum Flow {
 pub(crate) struct Peer {
     pub caller: Option<Caller>,
     pub auth: Arc<Auth>,
+    /// By what another hub is believed that says whose the connection is.
+    pub vouched: Option<Vouched>,
 }
 
 /// What a connection may take.
@@ -160,6 +163,11 @@ impl Session {
         std::mem::take(&mut self.new_caller)
     }
 
+    /// How a subscription consumes.
+    pub fn pull(&self, key: &Key) -> Option<Pull> {
+        self.subscriptions.get(key).map(|subscription| subscription.pull.clone())
+    }
+
     fn check(&self, action: Action, key: (&TopicName, Option<&GroupName>)) -> Result<(), ApiError> {
         let caller = self.peer.caller.as_ref().ok_or_else(nobody)?;
         caller.check(AccessRequest { action, topic: key.0.as_str(), group: key.1.map(GroupName::as_str) })
@@ -192,6 +200,7 @@ impl Session {
         };
         let taken = match &*head.op {
             "AUTH" => self.authenticate(text, &corr, out),
+            "CALLER" if self.peer.vouched.is_some() => self.take_caller(text, &corr, out),
             _ if self.peer.caller.is_none() => Err(nobody()),
             "PUBLISH" => parse_object(text)
                 .map_err(ApiError::from)
@@ -222,7 +231,23 @@ impl Session {
     /// connection has subscribed to.
     fn authenticate(&mut self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
         let frame: AuthFrame<'_> = parse_object(text)?;
-        self.peer.caller = Some(self.peer.auth.caller(Some(&frame.token))?);
+        let caller = self.peer.auth.caller(Some(&frame.token))?;
+        self.identified(caller, corr, out);
+        Ok(())
+    }
+
+    /// Takes another hub's word for whose the connection is.
+    fn take_caller(&mut self, text: &Bytes, corr: &Corr, out: &mut Vec<Effect>) -> Result<(), ApiError> {
+        let frame: CallerFrame<'_> = serde_json::from_slice(text)?;
+        let caller = self.peer.vouched.as_mut().and_then(|vouched| vouched.caller(&frame));
+        let caller =
+            caller.ok_or_else(|| ApiError::forbidden("this is not from the hub that has connected"))?;
+        self.identified(caller, corr, out);
+        Ok(())
+    }
+
+    fn identified(&mut self, caller: Caller, corr: &Corr, out: &mut Vec<Effect>) {
+        self.peer.caller = Some(caller);
         self.new_caller = true;
         accept(corr, out);
         let keys: Vec<Key> = self.subscriptions.iter().map(|(key, _)| key.clone()).collect();
@@ -231,7 +256,6 @@ impl Session {
                 self.lost(&key, &error, out);
             }
         }
-        Ok(())
     }
 
     fn publish(
@@ -418,7 +442,7 @@ impl Session {
 
     /// The outcome of a commit. What it has settled is no longer held; where it failed, everything is held as before.
     pub fn committed(&mut self, corr: Corr, result: Result<CommitOutcome, ApiError>, out: &mut Vec<Effect>) {
-        let CommitOutcome { answer, settled } = match result {
+        let CommitOutcome { answer, settled, elsewhere } = match result {
             Ok(committed) => committed,
             Err(error) => return refuse(corr, &error, out),
         };
@@ -426,6 +450,9 @@ impl Session {
             if let Some(subscription) = self.subscriptions.get_mut(&Key { topic, group }) {
                 subscription.held.remove(lease);
             }
+        }
+        for lease in elsewhere {
+            self.subscriptions.all_held().for_each(|held| held.remove(lease));
         }
         if let Some(corr) = corr {
             out.push(Effect::Send(frames::committed(&corr, &answer)));

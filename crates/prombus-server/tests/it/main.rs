@@ -15,6 +15,7 @@ mod export;
 mod gone;
 mod groups;
 mod keys;
+mod many_hubs;
 mod ndjson;
 mod ops;
 mod projections;

@@ -1,9 +1,10 @@
 //! Who has a topic, and under which epoch.
 
-use super::{HomesSubject, claim, claimed, is_elsewhere, release, renewed, topic};
+use super::{HomesSubject, claim, claim_as, claimed, is_elsewhere, release, renewed, topic, wanted};
 use crate::subject::must;
 use crate::tasks::together;
-use prombus_core::{ClaimRequest, Clock, Epoch, HomesError};
+use prombus_core::homes::Moves;
+use prombus_core::{ClaimRequest, Clock, Epoch, HomesError, Sequence};
 
 /// While a hub has a topic, no other one gets it; other topics are not touched by that.
 pub async fn a_claim_is_exclusive(s: HomesSubject) {
@@ -14,6 +15,27 @@ pub async fn a_claim_is_exclusive(s: HomesSubject) {
     let home = must(s.other.home_of(&mine).await, "homes can be asked for");
     assert_eq!(home.map(|home| home.epoch), Some(held.epoch));
     assert_eq!(s.one.home_of(&topic("nobodys")).await, Ok(None));
+}
+
+/// Many topics are claimed in one step, and given up in one; each of them has its own answer.
+pub async fn many_topics_are_claimed_at_once(s: HomesSubject) {
+    let taken = topic("taken");
+    claimed(&s.one, &taken).await;
+    let names: Vec<_> = (0..50).map(|n| topic(&format!("many.{n}"))).chain([taken]).collect();
+    let requests: Vec<_> = names.iter().map(wanted).collect();
+    let mut answers = must(s.other.claim(&requests).await, "claims can be made");
+    assert_eq!(answers.len(), requests.len());
+    assert!(answers.pop().is_some_and(is_elsewhere), "one that is refused keeps no other back");
+    let claims: Vec<_> = answers.into_iter().map(|claim| must(claim, "nobody has it")).collect();
+    assert!(claims.iter().zip(&names).all(|(claim, name)| claim.topic == *name));
+    let theirs = must(s.one.claim(&requests).await, "claims can be asked for");
+    assert!(theirs[..50].iter().all(|claim| is_elsewhere(claim.clone())) && theirs[50].is_ok());
+    must(s.other.release(&claims).await, "claims can be given up");
+    let theirs = must(s.one.claim(&requests).await, "claims can be made");
+    for (before, after) in claims.iter().zip(theirs) {
+        assert!(must(after, "it was given up").epoch > before.epoch);
+    }
+    assert_eq!(s.other.claim(&[]).await, Ok(Vec::new()));
 }
 
 /// Of several that want a topic at the same moment, one gets it.
@@ -60,9 +82,9 @@ pub async fn an_epoch_is_above_what_was_seen(s: HomesSubject) {
     let first = claimed(&s.one, &seen).await;
     let above = Epoch(first.epoch.0 + 1_000);
     let request = ClaimRequest { topic: seen.clone(), above };
-    let raised = must(s.one.claim(request.clone()).await, "a claim can be raised");
+    let raised = must(claim_as(&s.one, request.clone()).await, "a claim can be raised");
     assert!(raised.epoch > above);
-    assert_eq!(s.one.claim(request).await.map(|claim| claim.epoch), Ok(raised.epoch));
+    assert_eq!(claim_as(&s.one, request).await.map(|claim| claim.epoch), Ok(raised.epoch));
     assert_eq!(renewed(&s.one, &first).await, Err(HomesError::Lost(seen)));
 }
 
@@ -77,6 +99,49 @@ pub async fn a_release_hands_over_at_once(s: HomesSubject) {
     release(&s.one, &before).await;
     assert_eq!(renewed(&s.other, &after).await.map(|claim| claim.epoch), Ok(after.epoch));
     assert_eq!(renewed(&s.one, &before).await, Err(HomesError::Lost(moved)));
+}
+
+/// A topic that is handed over is the other hub's, before that asks for it, and nobody else's.
+pub async fn what_is_handed_over_has_a_new_home(s: HomesSubject) {
+    let (moved, kept) = (topic("moved"), topic("kept"));
+    let before = claimed(&s.one, &moved).await;
+    let still = claimed(&s.one, &kept).await;
+    must(s.one.hand_over(std::slice::from_ref(&before), s.other.id()).await, "a topic can be handed over");
+    let home = must(s.one.home_of(&moved).await, "homes can be asked for");
+    assert_eq!(home.map(|home| home.hub).as_ref(), Some(s.other.id()));
+    assert!(is_elsewhere(claim(&s.one, &moved).await));
+    assert_eq!(renewed(&s.one, &before).await, Err(HomesError::Lost(moved.clone())));
+    let after = claimed(&s.other, &moved).await;
+    assert!(after.epoch > before.epoch);
+    // What one does not have any more cannot be given.
+    must(s.one.hand_over(&[before], s.one.id()).await, "what was lost stays where it is");
+    assert_eq!(renewed(&s.other, &after).await.map(|claim| claim.epoch), Ok(after.epoch));
+    assert_eq!(renewed(&s.one, &still).await.map(|claim| claim.epoch), Ok(still.epoch));
+}
+
+/// Whatever changes hands is told to those who ask what has since, as it is by then.
+pub async fn moves_are_told(s: HomesSubject) {
+    let (given, left) = (topic("given"), topic("left"));
+    let before = must(s.other.moves(Sequence(0)).await, "moves can be asked for").through;
+    let claim = claimed(&s.one, &given).await;
+    claimed(&s.one, &left).await;
+    let told = async |after| {
+        let mut moves = must(s.other.moves(after).await, "moves can be asked for");
+        moves.topics.sort();
+        moves
+    };
+    let one = || Some(s.one.id().clone());
+    let first = told(before).await;
+    assert_eq!(first.topics, [(given.clone(), one()), (left.clone(), one())]);
+    assert!(first.through > before);
+    assert_eq!(told(first.through).await, Moves { topics: Vec::new(), ..first });
+    must(s.one.hand_over(&[claim], s.other.id()).await, "a topic can be handed over");
+    let second = told(first.through).await;
+    assert_eq!(second.topics, [(given.clone(), Some(s.other.id().clone()))]);
+    must(s.one.leave().await, "a hub can leave");
+    assert_eq!(told(second.through).await.topics, [(left, None)]);
+    let all = told(Sequence(0)).await;
+    assert!(all.topics.contains(&(given, Some(s.other.id().clone()))), "a hub that comes learns all");
 }
 
 /// A hub that says that it is alive keeps its claims, and those of others go by themselves.

@@ -8,7 +8,7 @@ pub use waiting::*;
 
 use crate::build;
 use crate::subject::must;
-use prombus_core::{Claim, ClaimRequest, Epoch, Homes, HomesError, ManualClock, TopicName};
+use prombus_core::{AboutHub, Claim, ClaimRequest, Epoch, Homes, HomesError, ManualClock, TopicName};
 use std::sync::Arc;
 
 /// Two hubs, and the time that passes for both.
@@ -27,13 +27,31 @@ fn topic(name: &str) -> TopicName {
     build::topic(name)
 }
 
+/// What a hub says of itself.
+fn about(name: &str) -> AboutHub {
+    let url = format!("http://{name}:7070").into();
+    AboutHub { url, version: "1".into(), mark: name.into() }
+}
+
+/// A request for a topic of which nothing was seen.
+fn wanted(topic: &TopicName) -> ClaimRequest {
+    ClaimRequest { topic: topic.clone(), above: Epoch(0) }
+}
+
+/// What comes of one request.
+async fn claim_as(homes: &Arc<dyn Homes>, request: ClaimRequest) -> Result<Claim, HomesError> {
+    let mut all = homes.claim(&[request]).await?;
+    assert_eq!(all.len(), 1, "one answer for each request");
+    all.remove(0)
+}
+
 async fn claim(homes: &Arc<dyn Homes>, topic: &TopicName) -> Result<Claim, HomesError> {
-    homes.claim(ClaimRequest { topic: topic.clone(), above: Epoch(0) }).await
+    claim_as(homes, wanted(topic)).await
 }
 
 /// Gives a claim up.
 async fn release(homes: &Arc<dyn Homes>, claim: &Claim) {
-    must(homes.release(claim).await, "a claim can be given up");
+    must(homes.release(std::slice::from_ref(claim)).await, "a claim can be given up");
 }
 
 async fn claimed(homes: &Arc<dyn Homes>, topic: &TopicName) -> Claim {

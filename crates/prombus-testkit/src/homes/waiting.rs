@@ -1,26 +1,68 @@
 //! Who is there, and hearing of changes.
 
-use super::{HomesSubject, claimed, release, renewed, topic};
+use super::{HomesSubject, about, claimed, release, renewed, topic};
 use crate::subject::must;
 use crate::tasks::{joined, poll_once};
-use prombus_core::Sequence;
+use prombus_core::{HomesError, Sequence};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Hubs that are heard of are listed, and those that are silent for too long are not.
+/// Hubs that take part are listed while they are heard of, with what they say of themselves, and nobody else is.
 pub async fn hubs_are_listed_while_they_live(s: HomesSubject) {
-    let held = claimed(&s.one, &topic("t")).await;
     claimed(&s.other, &topic("u")).await;
+    assert_eq!(s.one.hubs().await, Ok(Vec::new()), "a claim alone is not taking part");
+    must(s.one.join(about("one")).await, "a hub can join");
+    must(s.other.join(about("other")).await, "a hub can join");
+    let held = claimed(&s.one, &topic("t")).await;
     let both = must(s.one.hubs().await, "hubs are listed");
-    assert_eq!(both.len(), 2);
     assert_eq!(s.other.hubs().await.as_ref(), Ok(&both), "all hubs see the same");
+    let mut expected = vec![(s.one.id().clone(), about("one")), (s.other.id().clone(), about("other"))];
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(both.into_iter().map(|hub| (hub.id, hub.about)).collect::<Vec<_>>(), expected);
     s.clock.advance(s.ttl_ms);
     must(renewed(&s.one, &held).await, "nobody has taken over");
     let one = must(s.other.hubs().await, "hubs are listed");
-    assert_eq!(one.len(), 1);
+    assert_eq!(one.iter().map(|hub| &hub.id).collect::<Vec<_>>(), [s.one.id()]);
     let home = must(s.one.home_of(&topic("t")).await, "homes can be asked for");
-    assert_eq!(home.map(|home| home.hub), one.first().cloned());
+    assert_eq!(home.map(|home| home.hub).as_ref(), Some(s.one.id()));
     assert_eq!(s.one.home_of(&topic("u")).await, Ok(None));
+}
+
+/// A hub that joins again says something else of itself, and has been there as long as before.
+pub async fn joining_again_changes_what_a_hub_says(s: HomesSubject) {
+    must(s.one.join(about("one")).await, "a hub can join");
+    let before = must(s.one.hubs().await, "hubs are listed").remove(0);
+    s.clock.advance(1);
+    must(s.one.join(about("new")).await, "a hub can join again");
+    let after = must(s.other.hubs().await, "hubs are listed").remove(0);
+    assert_eq!((&after.id, &after.about, after.since_ms), (&before.id, &about("new"), before.since_ms));
+}
+
+/// A hub that leaves is gone at once, and so are its claims; it can come back.
+pub async fn a_hub_that_leaves_is_gone_at_once(s: HomesSubject) {
+    for homes in [&s.one, &s.other] {
+        must(homes.join(about("any")).await, "a hub can join");
+    }
+    let left = topic("left");
+    let before = claimed(&s.one, &left).await;
+    must(s.one.leave().await, "a hub can leave");
+    let hubs = must(s.one.hubs().await, "hubs are listed");
+    assert_eq!(hubs.iter().map(|hub| &hub.id).collect::<Vec<_>>(), [s.other.id()]);
+    let after = claimed(&s.other, &left).await;
+    assert!(after.epoch > before.epoch);
+    assert_eq!(renewed(&s.one, &before).await, Err(HomesError::Lost(left)));
+    must(s.one.join(about("back")).await, "a hub can come back");
+    assert_eq!(must(s.other.hubs().await, "hubs are listed").len(), 2);
+}
+
+/// Whoever waits is woken when a hub joins or leaves.
+pub async fn whoever_waits_hears_of_hubs(s: HomesSubject) {
+    let seen = s.other.changed(Sequence(0)).await;
+    must(s.one.join(about("one")).await, "a hub can join");
+    let joined_at = s.other.changed(seen).await;
+    assert!(joined_at > seen, "a join wakes");
+    must(s.one.leave().await, "a hub can leave");
+    assert!(s.other.changed(joined_at).await > joined_at, "a leave wakes");
 }
 
 /// Whoever waits is woken when a topic is claimed, given up or taken over, and never misses that.

@@ -6,9 +6,9 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Method, Url};
 use serde_json::Value;
 
-/// A hub's address and a client for it.
+/// The addresses of a hub, or of several that share a store, and a client for them.
 pub struct Calls {
-    base: Url,
+    bases: Vec<Url>,
     client: Client,
 }
 
@@ -29,13 +29,13 @@ struct Call<'a> {
 }
 
 impl Calls {
-    /// Panics if `base` is not the address of a hub.
-    pub fn new(base: &str) -> Self {
-        let parsed = Url::parse(base).ok().filter(|url| !url.cannot_be_a_base());
+    /// Panics if `bases` are not the addresses of hubs.
+    pub fn new(bases: &[String]) -> Self {
+        let parsed = |base: &String| Url::parse(base).ok().filter(|url| !url.cannot_be_a_base());
         let client = Client::builder().no_proxy().build();
-        match (parsed, client) {
-            (Some(base), Ok(client)) => Self { base, client },
-            (None, _) => panic!("{base:?} is not the address of a hub"),
+        match (bases.iter().map(parsed).collect::<Option<Vec<_>>>(), client) {
+            (Some(bases), Ok(client)) if !bases.is_empty() => Self { bases, client },
+            (_, Ok(_)) => panic!("{bases:?} are not the addresses of hubs"),
             (_, Err(error)) => panic!("there is no HTTP client: {error}"),
         }
     }
@@ -61,7 +61,7 @@ impl Calls {
     }
 
     async fn call(&self, call: Call<'_>) -> Result<Answer, String> {
-        let mut url = self.base.clone();
+        let mut url = self.bases[fastrand::usize(..self.bases.len())].clone();
         // By hand, because the setters of `Url` drop line breaks and tabs, which a key may have.
         let encoded = |segment: &&str| format!("/{}", utf8_percent_encode(segment, NON_ALPHANUMERIC));
         url.set_path(&call.path.iter().map(encoded).collect::<String>());

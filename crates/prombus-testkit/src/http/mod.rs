@@ -50,8 +50,13 @@ struct Numbers {
 impl HttpLog {
     /// The log of the hub at `base`, such as `http://127.0.0.1:7070`. Panics if that is no address.
     pub fn new(base: &str) -> Self {
+        Self::of_any(&[base.to_owned()])
+    }
+
+    /// The log of hubs that share a store: each call goes to any of them.
+    pub fn of_any(bases: &[String]) -> Self {
         Self {
-            calls: Calls::new(base),
+            calls: Calls::new(bases),
             numbers: Mutex::default(),
             commits: watch::Sender::new(0),
             closed: AtomicBool::new(false),

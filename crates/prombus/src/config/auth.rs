@@ -65,7 +65,7 @@ pub struct Token {
 }
 
 /// Looks up an environment variable.
-type Variable = fn(&str) -> Option<String>;
+pub(super) type Variable = fn(&str) -> Option<String>;
 
 impl Auth {
     /// The settings of the section.
@@ -161,7 +161,7 @@ impl Token {
 }
 
 /// A secret, given directly or by an environment variable.
-fn secret(
+pub(super) fn secret(
     written: Option<&Secret>,
     name: Option<&str>,
     variable: Variable,

@@ -4,10 +4,12 @@
 //! is an error too, because a setting that is silently ignored is worse than none.
 
 mod auth;
+mod cluster;
 mod keys;
 mod sections;
 mod state;
 
+pub use cluster::HUB_TTL;
 pub use keys::topic_lines;
 pub use sections::{ConfigFile, Topics};
 pub use state::{Collection, Projection, changefeeds};

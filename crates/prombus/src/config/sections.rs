@@ -1,6 +1,7 @@
 //! The sections of the file as types.
 
 use super::auth::Auth;
+use super::cluster::Cluster;
 use super::state::{self, Collection, Projection, Snapshots};
 use crate::serve::{LogFormat, LogLevel, SchemaFolder};
 use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES, MIN_RESULT_BYTES};
@@ -50,6 +51,8 @@ pub struct ConfigFile {
     pub projection: Vec<Projection>,
     /// Schemas, which are registered at startup.
     pub schemas: Schemas,
+    /// The other hubs that use the same database.
+    pub cluster: Cluster,
 }
 
 /// Schemas, which are registered at startup.
@@ -90,6 +93,8 @@ pub struct Server {
     pub allow_origins: Option<Vec<String>>,
     /// The names by which the hub is reached.
     pub hosts: Option<Vec<String>>,
+    /// Where the other hubs of a database reach this one.
+    pub advertise: Option<String>,
 }
 
 /// The log, on stderr.

@@ -38,7 +38,7 @@ pub async fn serve<F: Future<Output = ()> + Send + 'static>(
     take_memory_in_small_pages();
     let mut front = Listener::open(&settings).await?;
     let hub = tokio::select! {
-        hub = open_hub(&settings) => hub?,
+        hub = open_hub(&settings, (&front.gateway, front.address)) => hub?,
         signal = signals.next() => {
             tracing::info!("{signal} while the store was opening: exiting");
             return Ok(());
@@ -72,6 +72,8 @@ fn take_memory_in_small_pages() {
 
 /// Lets requests finish, then closes the store.
 async fn end(front: Listener, hub: &Hub) {
+    // First of all, so that the others do not wait for what is still in flight here.
+    front.gateway.leave(hub).await;
     drop(front.stop);
     hub.stop_waiting();
     hub.cleaning().stop();
@@ -141,9 +143,9 @@ fn unsettled(kind: &str, name: &str, why: impl Display) -> Failure {
     Failure::Failed(format!("cannot apply {kind} {name:?} from the configuration: {why}"))
 }
 
-async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
+async fn open_hub(settings: &Settings, (gateway, address): (&Gateway, SocketAddr)) -> Result<Hub, Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let store = store::open(settings.store.clone(), settings.result_bytes, clock.clone()).await?;
+    let store = store::open(settings, clock.clone()).await?;
     let Topics { auto_create, named } = &settings.topics;
     let options = HubOptions {
         limits: settings.limits.clone(),
@@ -152,6 +154,8 @@ async fn open_hub(settings: &Settings) -> Result<Hub, Failure> {
         clock,
     };
     let hub = Hub::assemble(store, options);
+    // Before it does anything that others do as well.
+    gateway.join(&hub, address).await.map_err(Failure::Failed)?;
     for (name, patch) in named {
         settle_topic(&hub, name, patch.clone()).await?;
     }

@@ -12,8 +12,8 @@ pub mod signals;
 use crate::failure::Failure;
 use clap::Args;
 pub use logging::{LogFormat, LogLevel};
-use settings::{Environment, Settings};
-pub use settings::{LOG_VARIABLE, SchemaFolder, StoreChoice};
+use settings::Environment;
+pub use settings::{LOG_VARIABLE, SchemaFolder, Settings, StoreChoice};
 use std::path::PathBuf;
 use std::time::Duration;
 

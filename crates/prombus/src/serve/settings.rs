@@ -71,6 +71,16 @@ pub enum StoreChoice {
     },
 }
 
+impl StoreChoice {
+    /// Whether several hubs can use the same store.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::MongoDb { .. } => true,
+            Self::Memory | Self::Disk { .. } => false,
+        }
+    }
+}
+
 /// The environment that settings are taken from.
 pub struct Environment {
     /// The value of an environment variable; one that is empty counts as not set.
@@ -103,13 +113,13 @@ impl Settings {
             listen: first(&flags.listen, "PROMBUS_LISTEN", &file.server.listen)
                 .unwrap_or_else(|| DEFAULT_LISTEN.to_owned()),
             insecure: flags.insecure,
+            gateway: gateway_options(flags, environment, (path.as_deref(), &file))?,
             store: choose_store(flags, environment, &file)?,
             log_format: log_format.map_err(Failure::Usage)?,
             log_level: log_level.map_err(Failure::Usage)?,
             limits: file.limits.limits(),
             result_bytes: file.limits.result_bytes(),
             clean_every: file.store.clean_every(),
-            gateway: gateway_options(flags, environment, (path.as_deref(), &file))?,
             topics: file.topics,
             collections: file.collections,
             projections: file.projection,
@@ -141,6 +151,11 @@ fn gateway_options(
         topic_events_per_s: limits.topic_events_per_s.unwrap_or(0),
         snapshot_max_age: file.snapshots.max_age_s.map_or(default.snapshot_max_age, Duration::from_secs),
         auth: file.auth.options(environment.variable).map_err(at_file)?,
+        cluster: choose_store(flags, environment, file).and_then(|store| {
+            let advertise = file.server.advertise.as_deref();
+            let cluster = file.cluster.options(store.is_shared(), advertise, environment.variable);
+            cluster.map_err(at_file)
+        })?,
         hosts: file.server.hosts.clone().unwrap_or_default(),
         allow_origins: file.server.allow_origins.clone().unwrap_or_default(),
         tls: choose_tls(flags, environment, file)?,
@@ -327,7 +342,8 @@ mod tests {
     fn a_database_can_be_chosen_in_each_way() {
         let mongodb =
             |url: &str, prefix: &str| StoreChoice::MongoDb { url: url.into(), prefix: prefix.into() };
-        let file = "[store]\nurl = \"mongodb://f/db\"\nprefix = \"p_\"";
+        let secret = "[cluster]\nsecret = \"what only the hubs know\"";
+        let file = &format!("[store]\nurl = \"mongodb://f/db\"\nprefix = \"p_\"\n{secret}");
         assert_eq!(
             resolve(ServeArgs::default(), NOTHING, file).unwrap().store,
             mongodb("mongodb://f/db", "p_")
@@ -337,7 +353,7 @@ mod tests {
         let settings = resolve(ServeArgs::default(), environment, file).unwrap();
         assert_eq!(settings.store, mongodb("mongodb+srv://e/db", "p_"));
         let flags = ServeArgs { store: Some("mongodb://a/db".into()), ..ServeArgs::default() };
-        assert_eq!(resolve(flags, environment, "").unwrap().store, mongodb("mongodb://a/db", ""));
+        assert_eq!(resolve(flags, environment, secret).unwrap().store, mongodb("mongodb://a/db", ""));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Homes that do not answer while their hub is stalled.
 
 use async_trait::async_trait;
-use prombus_core::homes::Residence;
+use prombus_core::homes::{Moves, Residence};
 use prombus_core::*;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -33,9 +33,23 @@ pub struct StallingHomes {
 
 #[async_trait]
 impl Homes for StallingHomes {
-    async fn claim(&self, request: ClaimRequest) -> Result<Claim, HomesError> {
+    fn id(&self) -> &HubId {
+        self.inner.id()
+    }
+
+    async fn join(&self, about: AboutHub) -> Result<(), HomesError> {
         self.stall.until_over().await;
-        self.inner.claim(request).await
+        self.inner.join(about).await
+    }
+
+    async fn leave(&self) -> Result<(), HomesError> {
+        self.stall.until_over().await;
+        self.inner.leave().await
+    }
+
+    async fn claim(&self, requests: &[ClaimRequest]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
+        self.stall.until_over().await;
+        self.inner.claim(requests).await
     }
 
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
@@ -43,9 +57,9 @@ impl Homes for StallingHomes {
         self.inner.renew(claims).await
     }
 
-    async fn release(&self, claim: &Claim) -> Result<(), HomesError> {
+    async fn release(&self, claims: &[Claim]) -> Result<(), HomesError> {
         self.stall.until_over().await;
-        self.inner.release(claim).await
+        self.inner.release(claims).await
     }
 
     async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
@@ -53,7 +67,17 @@ impl Homes for StallingHomes {
         self.inner.home_of(topic).await
     }
 
-    async fn hubs(&self) -> Result<Vec<HubId>, HomesError> {
+    async fn hand_over(&self, claims: &[Claim], to: &HubId) -> Result<(), HomesError> {
+        self.stall.until_over().await;
+        self.inner.hand_over(claims, to).await
+    }
+
+    async fn moves(&self, after: Sequence) -> Result<Moves, HomesError> {
+        self.stall.until_over().await;
+        self.inner.moves(after).await
+    }
+
+    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
         self.stall.until_over().await;
         self.inner.hubs().await
     }

@@ -108,6 +108,15 @@ impl Subscriptions {
         self.all.get_mut(key)
     }
 
+    pub fn get(&self, key: &Key) -> Option<&Subscription> {
+        self.all.get(key)
+    }
+
+    /// What all of them hold.
+    pub fn all_held(&mut self) -> impl Iterator<Item = &mut Held> {
+        self.all.values_mut().map(|subscription| &mut subscription.held)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Subscription)> {
         self.all.iter()
     }

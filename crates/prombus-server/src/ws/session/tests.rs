@@ -300,7 +300,7 @@ proptest! {
 fn session_of(caller: Option<Caller>, auth: AuthOptions) -> Session {
     let auth = Arc::new(Auth::open(auth).unwrap());
     let allowance = Allowance { publish_bytes: 1 << 20, memory: Memory::new(MEMORY) };
-    Session::new("ws-1".into(), Peer { caller, auth }, allowance)
+    Session::new("ws-1".into(), Peer { caller, auth, vouched: None }, allowance)
 }
 
 /// A connection of a client that has not said who it is. It may be `all`, who may do everything, or `few`, who may
@@ -385,7 +385,8 @@ fn committed() -> CommitOutcome {
     let Key { topic, group } = key();
     let versions = [("c".into(), [("k".to_owned(), 1)].into())].into();
     let answer = CommitAnswer { events: Vec::new(), durability: Durability::Sync, versions, repeated: false };
-    CommitOutcome { answer, settled: vec![(LeaseOf { topic, group }, LEASE)] }
+    let settled = vec![(LeaseOf { topic, group }, LEASE)];
+    CommitOutcome { answer: crate::commit::CommittedAnswer::Here(answer), settled, elsewhere: Vec::new() }
 }
 
 #[test]

@@ -62,8 +62,12 @@ pub async fn start_with(setup: Setup) -> Served {
 
 /// A gateway without a hub.
 pub async fn start_closed(options: GatewayOptions) -> Served {
+    start_on(TcpListener::bind("127.0.0.1:0").await.unwrap(), options)
+}
+
+/// The same on a listener that is there already.
+pub fn start_on(listener: TcpListener, options: GatewayOptions) -> Served {
     let gateway = Gateway::new(options).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
     let serving = gateway.clone();
@@ -172,6 +176,11 @@ impl Served {
     pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
         let request = self.request(Method::GET, path);
         send(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))).await
+    }
+
+    /// The gateway is gone, with all of its connections.
+    pub fn kill(mut self) {
+        self.task.take().unwrap().abort();
     }
 
     /// Tells the gateway to stop, and waits until it has.
