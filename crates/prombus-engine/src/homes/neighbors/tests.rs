@@ -1,3 +1,5 @@
+//! Where topics belong, by how many there are and which hubs are alive.
+
 use super::super::Claims;
 use super::*;
 use async_trait::async_trait;
