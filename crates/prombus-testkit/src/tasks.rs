@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 
-/// After so long a behaviour that waits is taken to wait for ever.
-const GUARD: Duration = Duration::from_secs(60);
+/// After so long a behaviour that waits is taken to wait for ever. Those that ask a database a lot take a minute on a busy machine.
+const GUARD: Duration = Duration::from_secs(180);
 
 /// Runs one behaviour, and fails where it hangs.
 pub async fn guarded(behaviour: &str, run: impl Future<Output = ()>) {
