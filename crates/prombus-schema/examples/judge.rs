@@ -186,7 +186,8 @@ fn suite(groups: &[Value]) -> Sum {
         for test in tests {
             let name = format!("{name} {}", test["data"]);
             let valid = schema.validator().is_valid(&test["data"]);
-            if test["valid"] != valid {
+            let is_taken_so = schema.validator().takes_plainly(test["data"].to_string().as_bytes());
+            if test["valid"] != valid || (is_taken_so && !valid) {
                 other += 1;
                 println!("validator {name} says {valid}");
             }

@@ -27,6 +27,7 @@ pub mod lint;
 mod metaschemas;
 mod outline;
 mod pattern;
+mod plain;
 mod refs;
 mod schema;
 mod solve;

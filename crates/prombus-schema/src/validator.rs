@@ -10,9 +10,11 @@ use crate::{
     json::{self, Json},
     outline::Outline,
     pattern::bounded,
+    plain::Plain,
     refs::{Address, place},
     schema::formula,
 };
+use jsonschema::ValidationOptions;
 use serde_json::Value;
 use std::{
     collections::{HashMap, HashSet},
@@ -79,6 +81,8 @@ impl Fault {
 pub struct Validator {
     compiled: Arc<jsonschema::Validator>,
     outline: Arc<Outline>,
+    /// What takes most documents at once, if the schema is plain; once it was needed.
+    plain: Arc<OnceLock<Option<Plain>>>,
     bytes: usize,
     schema: Json,
     draft: Draft,
@@ -114,36 +118,29 @@ impl Validator {
         Size { outline, bytes }: Size,
         outward: &HashSet<Address>,
     ) -> Result<Self, jsonschema::ValidationError<'static>> {
-        let ours = draft;
-        let draft = draft.of_validator();
-        let mut options = jsonschema::options()
-            .with_draft(draft)
-            .offline()
-            .should_validate_formats(true)
-            .with_pattern_options(bounded())
-            .without_content_encoding_support("base64")
-            .without_content_media_type_support("application/json");
-        // Drafts know different formats; here they mean the same in each of them.
-        let unknown: Vec<&str> =
-            formats::names().filter(|name| !options.is_known_format(draft, name)).collect();
-        for name in unknown {
-            options = options.with_format(name, move |text: &str| formats::accepts(name, text));
-        }
-        let compiled = Arc::new(options.build(&inward(schema, outward).to_nearest())?);
+        let is_exact = schema.to_value().is_some() && outward.is_empty();
+        let compiled = Arc::new(options(draft).build(&inward(schema, outward).to_nearest())?);
         Ok(Self {
             compiled,
             outline: Arc::new(outline),
+            plain: Arc::default(),
             bytes,
             schema: schema.clone(),
-            draft: ours,
-            is_exact: schema.to_value().is_some() && outward.is_empty(),
+            draft,
+            is_exact,
             formulas: Arc::default(),
         })
     }
 
     /// How many bytes it takes, about. For a short text that can be many.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.bytes + self.plain().map_or(0, Plain::bytes)
+    }
+
+    fn plain(&self) -> Option<&Plain> {
+        let texts = |form: &Value| options(self.draft).build(form).ok();
+        let make = || if self.is_exact { Plain::of(&self.schema, &texts) } else { None };
+        self.plain.get_or_init(make).as_ref()
     }
 
     /// How many steps are taken, about and at most, for documents that hold so many values and bytes together.
@@ -220,6 +217,12 @@ impl Validator {
         self.on_stack(|| self.told(self.takes_here(document), document)).unwrap_or_else(|_| no_stack())
     }
 
+    /// Whether a document as it was sent is taken for certain, which is seen while it is read once. If not, it has to be asked
+    /// whether it is valid.
+    pub fn takes_plainly(&self, document: &[u8]) -> bool {
+        self.plain().is_some_and(|plain| plain.takes(document))
+    }
+
     /// The same for a document as it was sent, with numbers as they are written.
     pub fn is_valid_in(&self, document: &[u8]) -> bool {
         match json::with_long_numbers(document, DEPTH_LIMIT) {
@@ -267,6 +270,24 @@ impl Validator {
             }
         }
     }
+}
+
+/// How the crate `jsonschema` reads schemas.
+fn options(draft: Draft) -> ValidationOptions<'static> {
+    let draft = draft.of_validator();
+    let mut options = jsonschema::options()
+        .with_draft(draft)
+        .offline()
+        .should_validate_formats(true)
+        .with_pattern_options(bounded())
+        .without_content_encoding_support("base64")
+        .without_content_media_type_support("application/json");
+    // Drafts know different formats; here they mean the same in each of them.
+    let unknown: Vec<&str> = formats::names().filter(|name| !options.is_known_format(draft, name)).collect();
+    for name in unknown {
+        options = options.with_format(name, move |text: &str| formats::accepts(name, text));
+    }
+    options
 }
 
 /// What is wrong with a document as a whole.

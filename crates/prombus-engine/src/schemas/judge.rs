@@ -93,6 +93,7 @@ pub(crate) async fn judge(
 ) -> Result<Judged, ReadError> {
     let mut judged = Judged { versions: vec![None; events.len()], ..Judged::default() };
     let (mut jobs, mut validators) = (Vec::new(), HashMap::<(&TopicName, u32), Validator>::new());
+    let mut bytes = 0;
     for (index, append) in events.iter().enumerate() {
         let Some(TopicSchemas { head, mode, has_tombstones, .. }) = governed.get(&append.topic) else {
             continue;
@@ -128,6 +129,11 @@ pub(crate) async fn judge(
                 validator
             }
         };
+        // What is plain is looked at right here, and need not be kept for later.
+        bytes += append.event.payload.len();
+        if bytes <= FEW_BYTES && validator.takes_plainly(append.event.payload.as_bytes()) {
+            continue;
+        }
         let (is_enforced, may_repeat) = (*mode == SchemaMode::Enforce, append.event.id.is_some());
         let payload = append.event.payload.clone();
         jobs.push(Job { index, is_enforced, may_repeat, version, payload, validator });

@@ -6,7 +6,7 @@ mod product;
 mod size;
 
 pub use product::{Ask, Strings};
-pub use size::bytes_of;
+pub use size::{bytes_of, is_regular};
 
 use crate::fuel::Fuel;
 use automaton::Automaton;

@@ -20,16 +20,23 @@ const NEST_LIMIT: u32 = 200;
 /// About how many bytes a pattern takes.
 pub fn bytes_of(pattern: &str) -> usize {
     let length = pattern.len() as u64;
-    let regular = jsonschema_regex::to_rust_regex(pattern).ok().and_then(|regular| {
-        regex_syntax::ParserBuilder::new().nest_limit(NEST_LIMIT).build().parse(&regular).ok()
-    });
-    let bytes = match regular {
+    let bytes = match regular(pattern) {
         Some(hir) => states(&hir).saturating_mul(STATE_BYTES),
         // Its parts cannot be told apart, and repetitions make them larger.
         None if pattern.contains('{') => SIZE_LIMIT as u64,
         None => length.saturating_mul(STATE_BYTES),
     };
     usize::try_from(bytes.saturating_add(PATTERN_BYTES)).unwrap_or(usize::MAX)
+}
+
+/// Whether a pattern is searched for in one walk through a text.
+pub fn is_regular(pattern: &str) -> bool {
+    regular(pattern).is_some()
+}
+
+fn regular(pattern: &str) -> Option<Hir> {
+    let regular = jsonschema_regex::to_rust_regex(pattern).ok()?;
+    regex_syntax::ParserBuilder::new().nest_limit(NEST_LIMIT).build().parse(&regular).ok()
 }
 
 /// How many states an automaton over bytes has.

@@ -166,3 +166,25 @@ fn verdicts_on_random_pairs_with_too_many_cases_agree_with_documents() {
     let counts = on_pairs(wanted(PAIRS) / 10, random::left_over, random::replaced);
     assert!(counts.pairs > wanted(PAIRS) / 10, "too few schemas could be read: {counts:?}");
 }
+
+#[test]
+fn what_is_taken_while_it_is_read_is_valid() {
+    let (mut taken_so, mut valid) = (0, 0);
+    for seed in first_seed()..first_seed() + wanted(PAIRS) * 4 {
+        let mut rng = Rng::with_seed(seed);
+        let document = random::schema(&mut rng, 2);
+        let Ok(schema) = Schema::from_value(&document) else { continue };
+        let validator = schema.validator();
+        let mut values = documents(&schema, WantedDocuments { count: 6, policy: Policy::Strict, rich: true });
+        values.extend((0..40).map(|_| random::value(&mut rng, 3)));
+        for value in values {
+            let is_taken_so = validator.takes_plainly(value.to_string().as_bytes());
+            let is_valid = validator.is_valid(&value);
+            assert!(is_valid || !is_taken_so, "{value}\n  {document}");
+            taken_so += u64::from(is_taken_so);
+            valid += u64::from(is_valid);
+        }
+    }
+    println!("{taken_so} of {valid}");
+    assert!(taken_so > valid / 10, "too few schemas are plain: {taken_so} of {valid}");
+}
