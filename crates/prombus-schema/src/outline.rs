@@ -22,6 +22,12 @@ const PAIRS_LIMIT: usize = 500_000;
 /// In how many bytes a pattern is looked for while a validator goes through one schema.
 const STEP_BYTES: u64 = 16;
 
+/// How many entries of a list a validator walks past while it goes through one schema.
+const STEP_ENTRIES: u64 = 8;
+
+/// As how many entries one counts that has parts, for each of them.
+const PART_ENTRIES: u64 = 4;
+
 /// A schema, and those that it applies.
 #[derive(Debug, Default)]
 struct Applied {
@@ -42,6 +48,10 @@ struct Applied {
     keys: Vec<u32>,
     /// How many unevaluated keywords it has.
     left_over: u64,
+    /// How many entries it walks past, of values that it lists.
+    listed: u64,
+    /// How many names it looks for in an object: each may be a fault of its own.
+    named: u64,
 }
 
 impl Applied {
@@ -53,6 +63,12 @@ impl Applied {
             .flatten()
             .map(|next| (*next, false));
         named.chain(others)
+    }
+
+    /// What it costs without those that it applies, for an object and for any other value.
+    fn alone(&self, is_object: bool) -> Cost {
+        let named = if is_object { self.named } else { 0 };
+        Cost { taken: 1 + self.listed / STEP_ENTRIES + named, evaluated: 0 }
     }
 
     fn all(&self) -> Vec<u32> {
@@ -121,7 +137,7 @@ impl Outline {
         let (mut sizes, mut longest) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
         let mut patterns: Vec<u64> = schemas.iter().map(|schema| schema.texts + schema.names_texts).collect();
         for at in order {
-            let mut cost = Cost::ONE;
+            let mut cost = schemas[at].alone(true);
             for next in schemas[at].all() {
                 if !back.get(&at).is_some_and(|back| back.contains(&next)) {
                     patterns[at] = patterns[at].saturating_add(patterns[next as usize]);
@@ -210,7 +226,7 @@ fn in_place(schemas: &[Applied]) -> InPlace {
     let (mut here, mut chains) = (vec![Cost::ONE; schemas.len()], vec![1u64; schemas.len()]);
     let mut texts: Vec<u64> = schemas.iter().map(|schema| schema.texts).collect();
     for at in order {
-        let mut cost = Cost::ONE;
+        let mut cost = schemas[at].alone(false);
         for next in &schemas[at].here {
             cost.here(here[*next as usize]);
             texts[at] = texts[at].saturating_add(texts[*next as usize]);
@@ -242,7 +258,7 @@ impl Counted<'_> {
         if self.known.len() >= PAIRS_LIMIT {
             return Cost { taken: u64::MAX, evaluated: u64::MAX };
         }
-        let mut cost = Cost::ONE;
+        let mut cost = schema.alone(value.is_object());
         for next in &schema.here {
             cost.here(self.visits(*next, value));
         }
@@ -302,6 +318,13 @@ fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Address, u32>) -> App
                     .collect();
             }
             ("pattern" | "format", Json::String(_)) => applied.texts += 1,
+            ("enum", Json::Array(values)) => applied.listed += listed(values),
+            ("const", value) => applied.listed += listed(std::slice::from_ref(value)),
+            ("required", Json::Array(names)) => applied.named += names.len() as u64,
+            ("dependentRequired" | "dependentSchemas" | "dependencies", Json::Object(members)) => {
+                let names = members.values().map(|names| 1 + names.array().map_or(0, <[Json]>::len) as u64);
+                applied.named += names.sum::<u64>();
+            }
             ("propertyNames", schema) => applied.keys.extend(number(schema)),
             ("patternProperties", Json::Object(schemas)) => {
                 applied.names_texts += schemas.len() as u64;
@@ -318,6 +341,18 @@ fn applied(schema: &Json, steps: &Steps, numbers: &HashMap<Address, u32>) -> App
         }
     }
     applied
+}
+
+/// How many entries are walked past where values are listed. Texts are looked up if there is nothing else but `null`.
+fn listed(values: &[Json]) -> u64 {
+    let entries = |value: &Json| match value {
+        Json::Array(_) | Json::Object(_) => PART_ENTRIES.saturating_mul(value.size(u64::MAX)),
+        _ => 1,
+    };
+    match values.iter().all(|value| matches!(value, Json::String(_) | Json::Null)) {
+        true => 0,
+        false => values.iter().map(entries).sum(),
+    }
 }
 
 /// The schemas, each after those that it applies, and for each the ones that it applies in a circle.

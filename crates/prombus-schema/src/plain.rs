@@ -34,6 +34,9 @@ const PATTERN_LIMIT: usize = 32 * 1024;
 /// How many members may be required of an object: as many as a mask has bits.
 const REQUIRED_LIMIT: usize = 64;
 
+/// How many values may be listed: each of them is looked at.
+const LISTED_LIMIT: usize = 64;
+
 /// Up to which integer a double is exact.
 const EXACT: u64 = 1 << 53;
 
@@ -184,7 +187,8 @@ impl Building<'_> {
                 "type" => rule.types = types(value)?,
                 "const" => rule.one_of = Some(both(rule.one_of, [scalar(value)?].into())?),
                 "enum" => {
-                    let scalars = value.array()?.iter().map(scalar).collect::<Option<_>>()?;
+                    let values = value.array().filter(|values| values.len() <= LISTED_LIMIT)?;
+                    let scalars = values.iter().map(scalar).collect::<Option<_>>()?;
                     rule.one_of = Some(both(rule.one_of, scalars)?);
                 }
                 "minimum" => rule.bounds.push(bound(value, true, true)?),

@@ -46,8 +46,8 @@ pub(crate) const TOO_MANY_STEPS: &str = "more steps than a check may take";
 /// How many steps it takes to make the formulas of a schema, about, for each schema in it.
 const FORMULA_STEPS: u64 = 100;
 
-/// How many schemas it goes through to tell every failing place.
-const FAULTS_VISITS_LIMIT: u64 = 500_000;
+/// How many steps may be taken to tell every failing place: each may find one, and all of them are kept until they are told.
+const FAULTS_VISITS_LIMIT: u64 = 100_000;
 
 /// How many schemas may be gone into, one inside the other, on the stack of the caller.
 const STACK_LIMIT: u64 = 1_500;

@@ -355,6 +355,38 @@ fn long_documents_are_checked_within_steps() {
     }
 }
 
+#[test]
+fn lists_are_walked_within_steps() {
+    let numbers: Vec<Value> = (0..20_000).map(Value::from).collect();
+    let names: Vec<Value> = (0..20_000).map(|n| json!(format!("n{n}"))).collect();
+    let of_one = |value: Value, count: usize| Value::Array(vec![value; count]);
+    let with_a_number = [&names[..], &[json!(1)]].concat();
+    let costly = [
+        (json!({"items": {"enum": numbers}}), of_one(json!(-1), 100_000)),
+        (json!({"items": {"enum": [numbers]}}), of_one(json!(numbers[..19_999]), 50)),
+        (
+            json!({"items": {"enum": names.iter().map(|n| json!([n])).collect::<Vec<_>>()}}),
+            of_one(json!(["n"]), 50_000),
+        ),
+        (json!({"items": {"required": names}}), of_one(json!({}), 100_000)),
+        (json!({"items": {"dependentRequired": {"b": names}}}), of_one(json!({"b": 1}), 50_000)),
+        (
+            json!({"propertyNames": {"enum": with_a_number}}),
+            (0..50_000).map(|n| (format!("z{n}"), json!(1))).collect::<Map<_, _>>().into(),
+        ),
+    ];
+    for (schema, document) in costly {
+        let schema = Schema::from_value(&schema).unwrap();
+        let text = document.to_string();
+        assert!(!schema.validator().takes_plainly(text.as_bytes()));
+        let faults = schema.validator().faults_in(text.as_bytes());
+        assert!(faults.len() == 1 && (faults[0].is_unchecked() || faults[0].rule == "schema"), "{faults:?}");
+    }
+    // Names alone are looked up.
+    let names = Schema::from_value(&json!({"items": {"enum": names}})).unwrap();
+    assert!(names.validator().is_valid(&of_one(json!("n7"), 100_000)));
+}
+
 /// Texts that were schemas before some of their bytes were changed.
 #[test]
 fn texts_with_changed_bytes() {
