@@ -5,14 +5,18 @@ use crate::hub::{self, HubArgs};
 use crate::output::counted;
 use crate::progress;
 use crate::say;
+use bytes::Bytes;
 use clap::Args;
-use futures::{StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt, future};
 use indicatif::ProgressBar;
 use prombus_client::{BackupAnswer, BackupFile, BackupPiece, Client, ClientError, ErrorCode};
 use prombus_core::CopyFile;
-use prombus_store_disk::{BackupError, Target, Update, WantedFile};
+use prombus_store_disk::{BackupError, Incoming, Target, Update, WantedFile};
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,8 +25,10 @@ Examples:
   prombus check --data /backup/hub
   prombus serve --data /backup/hub";
 
-/// How many pieces are fetched ahead.
-const PIECES_AHEAD: usize = 3;
+/// How many files are fetched at a time: while one becomes durable, another one comes in.
+const FILES_AT_ONCE: usize = 2;
+/// How many pieces of a file are fetched ahead.
+const PIECES_AHEAD: usize = 2;
 /// How often a backup is begun again that the hub has ended, as it does when its disk is full, or that it has no place for.
 const MAX_TRIES: usize = 8;
 /// How long to wait for a place.
@@ -81,16 +87,13 @@ async fn fetch(
     let update = target.begin(&files).map_err(failed)?;
     let missing = update.wanted().iter().map(WantedFile::missing_bytes).sum();
     let progress = progress::bar(missing, "bytes");
-    for wanted in update.wanted().to_vec() {
-        let transfer = Transfer { client, id: &backup.id, update: &update, progress: &progress };
-        let from = match transfer.file(wanted.clone()).await {
-            Err(Failure::Client(error)) if error.is_code(ErrorCode::ExpectationFailed) => {
-                progress.inc_length(wanted.bytes - wanted.missing_bytes());
-                transfer.file(wanted.from_the_start()).await?
-            }
-            bytes => bytes?,
-        };
-        *fetched += from;
+    let left = RefCell::new(update.wanted().iter());
+    let transfer = Transfer { client, id: &backup.id, update: &update, progress: &progress, left: &left };
+    // Nobody writes into the folder any more when another attempt begins.
+    let lanes = future::join_all((0..FILES_AT_ONCE).map(|_| transfer.files())).await;
+    for (bytes, done) in lanes {
+        *fetched += bytes;
+        done?;
     }
     progress.finish_and_clear();
     update.finish().map_err(failed)
@@ -111,10 +114,39 @@ struct Transfer<'a> {
     id: &'a str,
     update: &'a Update,
     progress: &'a ProgressBar,
+    /// The files that nobody has begun.
+    left: &'a RefCell<slice::Iter<'a, WantedFile>>,
 }
 
 impl Transfer<'_> {
-    /// Fetches what is missing of a file; how much that was.
+    /// Fetches one file after the other until there is none left; how much that was, and whether it went well. Where it did
+    /// not, no other file is begun.
+    async fn files(&self) -> (u64, Result<(), Failure>) {
+        let mut fetched = 0;
+        loop {
+            let Some(wanted) = self.left.borrow_mut().next() else { return (fetched, Ok(())) };
+            match self.same_file(wanted).await {
+                Ok(bytes) => fetched += bytes,
+                Err(error) => {
+                    *self.left.borrow_mut() = [].iter();
+                    return (fetched, Err(error));
+                }
+            }
+        }
+    }
+
+    /// Fetches what is missing of a file, or all of it if what is here is something else; how much that was.
+    async fn same_file(&self, wanted: &WantedFile) -> Result<u64, Failure> {
+        match self.file(wanted.clone()).await {
+            Err(Failure::Client(error)) if error.is_code(ErrorCode::ExpectationFailed) => {
+                self.progress.inc_length(wanted.bytes - wanted.missing_bytes());
+                self.file(wanted.clone().from_the_start()).await
+            }
+            bytes => bytes,
+        }
+    }
+
+    /// Fetches what is missing of a file.
     async fn file(&self, wanted: WantedFile) -> Result<u64, Failure> {
         let WantedFile { name, bytes, have } = wanted.clone();
         let (from, mark) = match have {
@@ -125,20 +157,35 @@ impl Transfer<'_> {
         // How much comes at once is up to the hub, and what is here is known to be the same when it has.
         let first_piece = self.client.backup_piece(first).await?;
         let step = first_piece.len() as u64;
-        let mut incoming = self.update.receive(wanted).map_err(failed)?;
-        let mut take = |piece: &[u8]| {
-            incoming.write(piece).map_err(failed)?;
-            self.progress.inc(piece.len() as u64);
-            Ok::<_, Failure>(())
+        let incoming = self.update.receive(wanted).map_err(failed)?;
+        let (pieces_in, pieces_out) = mpsc::channel(PIECES_AHEAD);
+        let writing = tokio::task::spawn_blocking(|| write(incoming, pieces_out));
+        let rest = async {
+            let starts = (1..).map(|n| from + n * step).take_while(|at| step > 0 && *at < bytes);
+            let pieces =
+                starts.map(|from| self.client.backup_piece(BackupPiece { from, mark: None, ..first }));
+            let mut pieces = futures::stream::iter(pieces).buffered(PIECES_AHEAD);
+            let mut next = Some(first_piece);
+            while let Some(piece) = next {
+                let len = piece.len() as u64;
+                // Whoever wrote says why he has stopped.
+                let Ok(()) = pieces_in.send(piece).await else { break };
+                self.progress.inc(len);
+                next = pieces.try_next().await?;
+            }
+            Ok(())
         };
-        take(&first_piece)?;
-        let starts = (1..).map(|n| from + n * step).take_while(|at| step > 0 && *at < bytes);
-        let pieces = starts.map(|from| self.client.backup_piece(BackupPiece { from, mark: None, ..first }));
-        let mut pieces = futures::stream::iter(pieces).buffered(PIECES_AHEAD);
-        while let Some(piece) = pieces.try_next().await? {
-            take(&piece)?;
-        }
-        incoming.finish().map_err(failed)?;
-        Ok(bytes - from)
+        let came = rest.await;
+        drop(pieces_in);
+        let written = writing.await.map_err(|error| Failure::Failed(error.to_string()))?;
+        came.and(written.map_err(failed)).map(|()| bytes - from)
     }
+}
+
+/// Writes a file as it comes in, and makes it durable.
+fn write(mut incoming: Incoming, mut pieces: mpsc::Receiver<Bytes>) -> Result<(), BackupError> {
+    while let Some(piece) = pieces.blocking_recv() {
+        incoming.write(&piece)?;
+    }
+    incoming.finish()
 }
