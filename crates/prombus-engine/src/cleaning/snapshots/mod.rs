@@ -84,13 +84,16 @@ pub(crate) async fn status(
     Ok(Some(SnapshotStatus { pass, through: kept.iter().enumerate().map(first_or).collect(), since }))
 }
 
-/// By partition, below which offset each key has its record, a key that has ended as well; `None` where there are no records,
-/// so that nobody misses one.
+/// By partition, below which offset each key has its record, a key that has ended as well; none before the first pass, which
+/// would miss what is gone by then. `None` where there are to be no records.
 pub(super) async fn recorded(
     log: &dyn EventLog,
     topic: &TopicState,
 ) -> Result<Option<Vec<Offset>>, ReadError> {
-    Ok(series_of(log, topic).await?.map(|series| series.through))
+    if topic.config.snapshot.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(series_of(log, topic).await?.map(|series| series.through).unwrap_or_default()))
 }
 
 /// The records of a topic in the snapshot topic that it has now, if they were begun.
