@@ -7,6 +7,7 @@
 //! - [`homes`]: which hub has a topic, and hearing of changes.
 //! - [`model`]: random commits, and a comparison of everything that can be read of two stores.
 //! - [`sim_disk`]: a disk that loses whatever was not promised.
+//! - [`stalling`]: the homes of a hub that can be stalled.
 //!
 //! And for users' own tests: [`Harness`], a whole hub in memory with the process example on it, and [`Given`], a
 //! projection without a hub.
@@ -37,6 +38,7 @@ mod missing;
 pub mod model;
 pub mod no_copies;
 pub mod sim_disk;
+pub mod stalling;
 pub mod state;
 mod subject;
 mod tasks;

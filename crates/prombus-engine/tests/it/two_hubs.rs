@@ -3,7 +3,6 @@
 use crate::groups::stage::{append as numbered, begins_to_wait, group_name};
 use crate::projections::stage::{append, counter, moves_cursors};
 use crate::support::stage::{LONG, Stage, topic_name};
-use crate::support::stalling::{Stall, StallingHomes};
 use prombus_core::homes::SharedHomes;
 use prombus_core::*;
 use prombus_engine::commits::{CommitRefused, CommitRequest};
@@ -14,6 +13,7 @@ use prombus_engine::groups::{
 use prombus_engine::projections::{ProjectionState, ProjectionStatus};
 use prombus_engine::query::From;
 use prombus_store_memory::MemoryStore;
+use prombus_testkit::stalling::{Stall, StallingHomes};
 use serde_json::json;
 use std::pin::pin;
 use std::sync::Arc;

@@ -5,7 +5,6 @@ use crate::groups_simulation::archive::{Archive, GivenUp, Logged};
 use crate::groups_simulation::history::{Entry, EventPosition, History, Stamped};
 use crate::groups_simulation::plan::Plan;
 use crate::groups_simulation::world::{SlowStore, Tide, WallClock, pass};
-use crate::support::stalling::StallingHomes;
 use parking_lot::Mutex;
 use prombus_core::homes::SharedHomes;
 use prombus_core::{
@@ -13,6 +12,7 @@ use prombus_core::{
 };
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_store_memory::MemoryStore;
+use prombus_testkit::stalling::StallingHomes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

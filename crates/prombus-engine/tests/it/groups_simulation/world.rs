@@ -1,10 +1,10 @@
 //! The world around the hub: a clock that is stepped, and a store that takes its time and refuses now and then.
 
-use crate::support::stalling::Stall;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prombus_core::*;
 use prombus_store_memory::MemoryStore;
+use prombus_testkit::stalling::Stall;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,6 @@
 //! What the tests of the engine share.
 
 pub mod stage;
-pub mod stalling;
 pub mod switch;
 
 /// Makes a test of each behaviour, on each kind of store.

@@ -3,7 +3,6 @@
 mod doors;
 mod moving;
 mod sockets;
-mod stalling;
 mod trust;
 
 use crate::common::{Answer, Served, start_on};
@@ -13,7 +12,7 @@ use prombus_engine::homes::Place;
 use prombus_engine::{Hub, HubOptions, Limits, Store};
 use prombus_server::{AuthOptions, ClusterOptions, GatewayOptions, Secret};
 use prombus_store_memory::MemoryStore;
-use stalling::{Stall, StallingHomes};
+use prombus_testkit::stalling::{Stall, StallingHomes};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

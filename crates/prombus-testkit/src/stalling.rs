@@ -10,22 +10,30 @@ use tokio::sync::watch;
 pub struct Stall(watch::Sender<bool>);
 
 impl Stall {
+    /// One that is not.
     pub fn new() -> Arc<Self> {
         Arc::new(Self(watch::Sender::new(false)))
     }
 
+    /// Stalls the hub, or lets it go on.
     pub fn set(&self, stalled: bool) {
         self.0.send_replace(stalled);
     }
 
-    async fn until_over(&self) {
-        let _ = self.0.subscribe().wait_for(|stalled| !stalled).await;
+    /// Waits while it is stalled.
+    pub async fn until_over(&self) {
+        if *self.0.borrow() {
+            // It fails only once nobody can stall it any more.
+            let _ = self.0.subscribe().wait_for(|stalled| !stalled).await;
+        }
     }
 }
 
 /// The homes of a hub that can be stalled.
 pub struct StallingHomes {
+    /// What answers.
     pub inner: MemoryHomes,
+    /// Whether it does.
     pub stall: Arc<Stall>,
 }
 
