@@ -49,8 +49,8 @@ pub use json::{Json, JsonError, ParseJson};
 pub use offsets::Offsets;
 pub use placing::{MadeFor, NewTopics, Placer};
 pub use ports::{
-    Bounds, Cursor, Documents, EventLog, HistoryRequest, Kept, Page, ReadRequest, ScanRequest, StoreStatus,
-    TsRequest,
+    Bounds, Cursor, Documents, EventLog, HistoryRequest, Kept, Page, PreviousRequest, ReadRequest,
+    ScanRequest, StoreStatus, TsRequest,
 };
 pub use position::{Epoch, Offset, Partition, Sequence, TopicNumber};
 pub use receipt::KeptReceipt;

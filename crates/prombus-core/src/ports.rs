@@ -87,14 +87,12 @@ pub trait EventLog: Send + Sync {
     /// [`Placement`](crate::Placement) promises, that is its last event in its highest partition.
     async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError>;
 
-    /// The event of this key that was committed last before the one at `before`, if one is kept. `before` must be a kept
-    /// event of the key. The cost goes by how many events of the key were given up in between.
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError>;
+    /// For each of the events of the request, the event of its key that was committed last before it, if one is kept. The
+    /// cost goes by how many events of the key were given up in between.
+    ///
+    /// The first ones are answered, up to about `max_bytes` of what is found, and at least one.
+    /// [`EventLogExt::event_before`](crate::EventLogExt::event_before) is for a single one.
+    async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError>;
 
     /// The kept events of one key in the order in which they were committed, over all partitions; that is
     /// also the order of partition and offset.
@@ -243,6 +241,17 @@ pub struct HistoryRequest {
     pub after: Option<(Partition, Offset)>,
     /// Maximum number of events; at least 1.
     pub limit: usize,
+    /// About so many bytes.
+    pub max_bytes: usize,
+}
+
+/// Events, to find the one before each of them of its key.
+#[derive(Debug, Clone)]
+pub struct PreviousRequest {
+    /// The topic.
+    pub topic: TopicRef,
+    /// Kept events, each by its key and its place.
+    pub events: Vec<(String, (Partition, Offset))>,
     /// About so many bytes.
     pub max_bytes: usize,
 }

@@ -2,8 +2,9 @@
 
 use crate::commit::{Commit, Receipt};
 use crate::error::{CommitError, ReadError};
-use crate::ports::{Bounds, EventLog};
-use crate::position::Partition;
+use crate::event::Event;
+use crate::ports::{Bounds, EventLog, PreviousRequest};
+use crate::position::{Offset, Partition};
 use crate::topic::TopicRef;
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -44,6 +45,14 @@ pub trait EventLogExt: EventLog {
         topic: &TopicRef,
         partition: Partition,
     ) -> impl Future<Output = Result<Bounds, ReadError>> + Send;
+
+    /// The event of a key before a kept one of its events, if one is kept.
+    fn event_before(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        place: (Partition, Offset),
+    ) -> impl Future<Output = Result<Option<Event>, ReadError>> + Send;
 }
 
 impl<L: EventLog + ?Sized> EventLogExt for L {
@@ -53,5 +62,16 @@ impl<L: EventLog + ?Sized> EventLogExt for L {
 
     async fn bounds(&self, topic: &TopicRef, partition: Partition) -> Result<Bounds, ReadError> {
         Ok(self.kept(topic, partition).await?.bounds)
+    }
+
+    async fn event_before(
+        &self,
+        topic: &TopicRef,
+        key: &str,
+        place: (Partition, Offset),
+    ) -> Result<Option<Event>, ReadError> {
+        let request =
+            PreviousRequest { topic: topic.clone(), events: vec![(key.to_owned(), place)], max_bytes: 1 };
+        Ok(self.previous_by_key(request).await?.into_iter().flatten().next())
     }
 }

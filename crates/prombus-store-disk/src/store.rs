@@ -20,8 +20,8 @@ use prombus_core::commit::{DEFAULT_RESULT_BYTES, MAX_RESULT_BYTES};
 use prombus_core::{
     Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document, Documents,
     Event, EventLog, Find, FoundDocuments, HeldCopy, HistoryRequest, IdMaker, Kept, Offset, Page, Partition,
-    ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket, TopicName, TopicRef,
-    TopicState, TsRequest, Watched,
+    PreviousRequest, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, SystemClock, Ticket,
+    TopicName, TopicRef, TopicState, TsRequest, Watched,
 };
 use rustix::process::Resource;
 use std::path::{Path, PathBuf};
@@ -365,15 +365,8 @@ impl EventLog for DiskStore {
         self.look_up(move |view, among| view.latest_by_key(&topic, &key, among)).await
     }
 
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        let (topic, key) = (topic.clone(), key.to_owned());
-        self.read_events(ReadView::has_full_parts, move |view| view.previous_by_key(&topic, &key, before))
-            .await
+    async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
+        self.read_events(ReadView::has_full_parts, move |view| view.previous_by_key(&request)).await
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {

@@ -11,8 +11,8 @@ use parking_lot::RwLock;
 use prombus_core::{
     Bounds, Clock, CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document,
     Documents, Event, EventLog, Find, FoundDocuments, HeldCopy, Histogram, HistoryRequest, IdMaker, Kept,
-    Offset, Page, Partition, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName,
-    TopicRef, TopicState, TsRequest, Wakes, Watched,
+    Offset, Page, Partition, PreviousRequest, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus,
+    Ticket, TopicName, TopicRef, TopicState, TsRequest, Wakes, Watched,
 };
 use state::{Log, State, Topic};
 use std::sync::Arc;
@@ -139,16 +139,21 @@ impl EventLog for MemoryStore {
         self.in_topic(topic, |topic| Ok(topic.latest(key).cloned()))
     }
 
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        self.in_topic(topic, |topic| {
-            let all = topic.keys.get(key).map_or(&[][..], Vec::as_slice);
-            let earlier = &all[..all.iter().position(|at| *at == before).unwrap_or(0)];
-            Ok(earlier.iter().rev().find_map(|at| topic.at(*at)).cloned())
+    async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
+        let PreviousRequest { topic, events, max_bytes } = request;
+        self.in_topic(&topic, |topic| {
+            let previous = |(key, place): &(String, _)| {
+                let all = topic.keys.get(key.as_str()).map_or(&[][..], Vec::as_slice);
+                let earlier = &all[..all.iter().position(|at| at == place).unwrap_or(0)];
+                earlier.iter().rev().find_map(|at| topic.at(*at)).cloned()
+            };
+            let mut bytes = 0;
+            let fits = |event: &Option<Event>| {
+                let fits = bytes == 0 || bytes < max_bytes;
+                bytes += event.as_ref().map_or(0, |event| event.payload.len());
+                fits
+            };
+            Ok(events.iter().map(previous).take_while(fits).collect())
         })
     }
 

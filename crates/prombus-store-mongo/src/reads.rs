@@ -11,8 +11,8 @@ use mongodb::bson::{Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::options::FindOptions;
 use mongodb::{ClientSession, SessionCursor};
 use prombus_core::{
-    Cursor, CursorKey, Event, HistoryRequest, Kept, Offset, Page, Partition, ReadError, ReadRequest,
-    TopicName, TopicRef, TsRequest,
+    Cursor, CursorKey, Event, HistoryRequest, Kept, Offset, Page, Partition, PreviousRequest, ReadError,
+    ReadRequest, TopicName, TopicRef, TsRequest,
 };
 use uuid::Uuid;
 
@@ -196,12 +196,20 @@ impl<'a> SnapshotSession<'a> {
 
     pub async fn previous_by_key(
         &mut self,
-        topic: &TopicRef,
-        key: &str,
-        before: At,
-    ) -> Result<Option<Event>, ReadError> {
-        let head = self.topic(topic).await?;
-        self.before(&head, key, Some(before)).await
+        request: PreviousRequest,
+    ) -> Result<Vec<Option<Event>>, ReadError> {
+        let PreviousRequest { topic, events, max_bytes } = request;
+        let head = self.topic(&topic).await?;
+        let (mut found, mut bytes) = (Vec::with_capacity(events.len()), 0);
+        for (key, place) in events {
+            let event = self.before(&head, &key, Some(place)).await?;
+            bytes += event.as_ref().map_or(0, |event| event.payload.len());
+            found.push(event);
+            if bytes >= max_bytes {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// The last kept event of a key before a place, or of all.

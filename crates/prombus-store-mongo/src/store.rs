@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use prombus_core::{
     CollectionState, Commit, CommitError, Copies, CopyError, Cursor, CursorKey, Document, Documents, Event,
     EventLog, Find, FoundDocuments, HeldCopy, HistoryRequest, HomesError, Kept, Offset, Page, Partition,
-    ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState,
-    TsRequest, Watched,
+    PreviousRequest, ReadError, ReadRequest, ScanRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef,
+    TopicState, TsRequest, Watched,
 };
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -129,13 +129,8 @@ impl EventLog for MongoStore {
         self.snapshot().await?.latest_by_key(topic, key).await
     }
 
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        self.snapshot().await?.previous_by_key(topic, key, before).await
+    async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
+        self.snapshot().await?.previous_by_key(request).await
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {

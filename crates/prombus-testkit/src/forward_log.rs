@@ -44,7 +44,7 @@ macro_rules! forward_log {
     };
     (@ $type:tt $log:tt $done:tt previous_by_key $($rest:ident)*) => {
         $crate::forward_log! { @read $type $log $done
-            [previous_by_key(topic: &TopicRef, key: &str, before: (Partition, Offset)) -> Option<Event>] $($rest)* }
+            [previous_by_key(request: PreviousRequest) -> Vec<Option<Event>>] $($rest)* }
     };
     (@ $type:tt $log:tt $done:tt history $($rest:ident)*) => {
         $crate::forward_log! { @read $type $log $done [history(request: HistoryRequest) -> Vec<Event>] $($rest)* }

@@ -23,6 +23,8 @@ use super::latest_by_key::LatestByKey;
 use super::losses::SizedEvent;
 use super::pages::Pages;
 use super::{CleanError, Pass, snapshots};
+use bytestring::ByteString;
+use hashbrown::HashMap;
 use prombus_core::{Event, HistoryRequest, Offset, Partition};
 
 /// The latest event of a key, as far as it was read.
@@ -138,6 +140,7 @@ impl<'p, 'a> Compaction<'p, 'a> {
         let mut all_old = position.judged >= position.seen;
         let mut pages = Pages::all(partition, position.seen..end);
         while let Some(events) = pages.next(self.pass).await? {
+            let mut before = self.before(&events).await?;
             for event in &events {
                 let is_old = self.is_old(event);
                 all_old &= is_old;
@@ -146,7 +149,11 @@ impl<'p, 'a> Compaction<'p, 'a> {
                 if all_old {
                     position.judged = position.seen;
                 }
-                self.look_at(event, is_old).await?;
+                self.look_at(event, is_old, &mut before);
+            }
+            if self.latest.is_full(self.pass.most_keys()) {
+                self.latest = LatestByKey::default();
+                self.remembers_all = false;
             }
             self.commit_many().await?;
         }
@@ -158,17 +165,33 @@ impl<'p, 'a> Compaction<'p, 'a> {
         Ok(())
     }
 
-    /// The event that this one supersedes goes, if it is old enough.
-    async fn look_at(&mut self, event: &Event, is_old: bool) -> Result<(), CleanError> {
-        let Some(key) = &event.key else { return Ok(()) };
-        let before = match self.latest.put(key, latest(event, is_old)) {
-            None if !self.remembers_all => {
-                let before = self.pass.previous(key, (event.partition, event.offset)).await?;
-                before.map(|before| latest(&before, self.is_old(&before)))
+    /// What the first event of each key in a page supersedes, where that is not remembered.
+    async fn before(&mut self, page: &[Event]) -> Result<HashMap<ByteString, Latest>, CleanError> {
+        let mut before = HashMap::new();
+        if self.remembers_all {
+            return Ok(before);
+        }
+        let mut unknown = HashMap::new();
+        for event in page {
+            let key = event.key.as_ref().filter(|key| self.latest.get(key).is_none());
+            if let Some(key) = key {
+                unknown.entry(key).or_insert((event.partition, event.offset));
             }
-            before => before,
-        };
-        match before {
+        }
+        let mut unknown: Vec<_> = unknown.into_iter().collect();
+        while !unknown.is_empty() {
+            let found = self.pass.previous_of(&unknown).await?;
+            for ((key, _), found) in unknown.drain(..found.len()).zip(found) {
+                before.extend(found.map(|event| (key.clone(), latest(&event, self.is_old(&event)))));
+            }
+        }
+        Ok(before)
+    }
+
+    /// The event that this one supersedes goes, if it is old enough.
+    fn look_at(&mut self, event: &Event, is_old: bool, before: &mut HashMap<ByteString, Latest>) {
+        let Some(key) = &event.key else { return };
+        match self.latest.put(key, latest(event, is_old)).or_else(|| before.remove(key)) {
             Some(before) if before.is_old => self.supersede(before, event.ts),
             Some(Latest { place, .. }) => {
                 // It is judged again when it is old enough, also where it was judged under other settings.
@@ -177,11 +200,6 @@ impl<'p, 'a> Compaction<'p, 'a> {
             }
             None => {}
         }
-        if self.latest.is_full(self.pass.most_keys()) {
-            self.latest = LatestByKey::default();
-            self.remembers_all = false;
-        }
-        Ok(())
     }
 
     /// Gives up an event whose key has another one next, with this time.

@@ -8,10 +8,11 @@ use super::{CleanError, CleaningContext, Forget};
 use crate::bus::BusError;
 use crate::homes::Home;
 use crate::retry;
+use bytestring::ByteString;
 use prombus_core::error::Retry;
 use prombus_core::{
-    Commit, CommitError, ConfigChange, CursorMove, Epoch, Event, EventLog, Kept, Offset, Partition,
-    ReadError, TopicRef, TopicState,
+    Commit, CommitError, ConfigChange, CursorMove, Epoch, Event, EventLog, EventLogExt, Kept, Offset,
+    Partition, PreviousRequest, ReadError, TopicRef, TopicState,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,8 @@ use tokio::time::Instant;
 
 /// After so many look-ups, others have their turn.
 const LOOK_UPS_AT_ONCE: usize = 256;
+/// Or after so many bytes of what they have found.
+const LOOK_UP_BYTES: usize = 1 << 20;
 /// Once there are as many events to go as one part in so many of the keys that are remembered, they are given up: so many
 /// fit into a commit easily.
 const COMMIT_SHARE: usize = 4;
@@ -167,7 +170,22 @@ impl<'a> Pass<'a> {
         before: (Partition, Offset),
     ) -> Result<Option<Event>, CleanError> {
         self.look_up().await?;
-        Ok(self.hub.log.previous_by_key(&self.topic.pinned(), key, before).await?)
+        Ok(self.hub.log.event_before(&self.topic.pinned(), key, before).await?)
+    }
+
+    /// The events before some events of keys, for as many of the first ones as are looked up at once.
+    pub async fn previous_of(
+        &mut self,
+        events: &[(&ByteString, (Partition, Offset))],
+    ) -> Result<Vec<Option<Event>>, CleanError> {
+        self.breathe().await?;
+        let some = events.iter().take(LOOK_UPS_AT_ONCE);
+        let request = PreviousRequest {
+            topic: self.topic.pinned(),
+            events: some.map(|(key, place)| (key.to_string(), *place)).collect(),
+            max_bytes: LOOK_UP_BYTES,
+        };
+        Ok(self.hub.log.previous_by_key(request).await?)
     }
 
     /// A key is about to be looked up: after many of them, others have their turn.

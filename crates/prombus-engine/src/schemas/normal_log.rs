@@ -7,8 +7,8 @@ use super::raise::{Raiser, Raisers};
 use async_trait::async_trait;
 use prombus_core::{
     Commit, CommitError, Cursor, CursorKey, Event, EventLog, HistoryRequest, Kept, Offset, Page, Partition,
-    ReadError, ReadRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState, TsRequest,
-    Watched,
+    PreviousRequest, ReadError, ReadRequest, Sequence, StoreStatus, Ticket, TopicName, TopicRef, TopicState,
+    TsRequest, Watched,
 };
 use std::sync::Arc;
 use uuid::Uuid;
@@ -101,13 +101,13 @@ impl EventLog for NormalLog {
         self.one(topic, self.log.latest_by_key(topic, key).await?).await
     }
 
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        self.one(topic, self.log.previous_by_key(topic, key, before).await?).await
+    async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
+        let topic = request.topic.clone();
+        let mut found = Vec::new();
+        for event in self.log.previous_by_key(request).await? {
+            found.push(self.one(&topic, event).await?);
+        }
+        Ok(found)
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {

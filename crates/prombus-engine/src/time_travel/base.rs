@@ -6,7 +6,7 @@
 
 use super::walk::LastApplied;
 use crate::cleaning::snapshots::record::Origin;
-use prombus_core::{Event, EventLog, Partition, ReadError, ReadRequest, TopicRef, TopicState};
+use prombus_core::{Event, EventLog, EventLogExt, Partition, ReadError, ReadRequest, TopicRef, TopicState};
 
 /// How many records of a key are looked at, the latest first. A snapshot topic that is compacted has one, or a few.
 const MAX_RECORDS: usize = 8;
@@ -48,7 +48,7 @@ pub async fn base(
         }
         let before = (record.partition, record.offset);
         // One that was given up meanwhile has none before it. What else may be wrong, the walk will tell.
-        next = log.previous_by_key(&records, key, before).await.unwrap_or_default();
+        next = log.event_before(&records, key, before).await.unwrap_or_default();
     }
     Ok(None)
 }

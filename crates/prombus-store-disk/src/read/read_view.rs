@@ -11,8 +11,8 @@ use crate::read::fetch::Fetch;
 use crate::state::view::{PartitionExtent, View};
 use bytes::Bytes;
 use prombus_core::{
-    Event, HistoryRequest, Kept, Offset, Offsets, Page, Partition, ReadError, ReadRequest, TopicRef,
-    TopicState, TsRequest,
+    Event, HistoryRequest, Kept, Offset, Offsets, Page, Partition, PreviousRequest, ReadError, ReadRequest,
+    TopicRef, TopicState, TsRequest,
 };
 use std::io;
 use std::ops::Range;
@@ -231,16 +231,21 @@ impl ReadView {
         self.newest_of_key(self.topic(topic)?, key, (among, None))
     }
 
-    /// The last event of a key before one of its events.
-    pub fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        (partition, offset): (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
+    /// The last event of a key before one of its events, for several of them.
+    pub fn previous_by_key(&self, request: &PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
+        let PreviousRequest { topic, events, max_bytes } = request;
         let topic = self.topic(topic)?;
-        let before = self.position_of(topic, partition, offset)?;
-        self.newest_of_key(topic, key, (Among::All, Some(before)))
+        let (mut found, mut bytes) = (Vec::with_capacity(events.len()), 0);
+        for (key, (partition, offset)) in events {
+            let before = self.position_of(topic, *partition, *offset)?;
+            let event = self.newest_of_key(topic, key, (Among::All, Some(before)))?;
+            bytes += event.as_ref().map_or(0, |event| event.payload.len());
+            found.push(event);
+            if bytes >= *max_bytes {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     fn newest_of_key(

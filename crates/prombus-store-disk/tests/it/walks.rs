@@ -75,7 +75,7 @@ fn only_single_events_of_full_parts_are_looked_up_beside_the_runtime() {
         assert_eq!(found.as_ref(), Some(&last));
         let mut by_id = pin!(store.by_id(&topic, first.id));
         let mut latest = pin!(store.latest_by_key(&topic, "a key"));
-        let mut previous = pin!(store.previous_by_key(&topic, "a key", (Partition(0), last.offset)));
+        let mut previous = pin!(store.event_before(&topic, "a key", (Partition(0), last.offset)));
         assert!(at_once(&mut by_id).await.is_none());
         assert!(at_once(&mut latest).await.is_none());
         assert!(at_once(&mut previous).await.is_none());

@@ -13,8 +13,9 @@ use calls::{Answer, Calls};
 use parking_lot::Mutex;
 use prombus_core::{
     Commit, CommitError, ConfigChange, Cursor, CursorKey, Durability, Event, EventLog, Histogram,
-    HistoryRequest, Kept, Offset, Page, Partition, ReadError, ReadRequest, Receipt, Sequence, StoreStatus,
-    Ticket, TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest, Watched,
+    HistoryRequest, Kept, Offset, Page, Partition, PreviousRequest, ReadError, ReadRequest, Receipt,
+    Sequence, StoreStatus, Ticket, TopicConfig, TopicName, TopicNumber, TopicRef, TopicState, TsRequest,
+    Watched,
 };
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -305,17 +306,17 @@ impl EventLog for HttpLog {
         }
     }
 
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        // There is no way to go back, so everything is read up to there.
-        let (topic, key) = (topic.clone(), key.to_owned());
-        let all = HistoryRequest { topic, key, after: None, limit: usize::MAX, max_bytes: usize::MAX };
-        let earlier = |event: &Event| (event.partition, event.offset) < before;
-        Ok(self.history(all).await?.into_iter().rfind(earlier))
+    async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
+        let PreviousRequest { topic, events, .. } = request;
+        let mut found = Vec::new();
+        for (key, place) in events {
+            // There is no way to go back, so everything is read up to there.
+            let topic = topic.clone();
+            let all = HistoryRequest { topic, key, after: None, limit: usize::MAX, max_bytes: usize::MAX };
+            let earlier = |event: &Event| (event.partition, event.offset) < place;
+            found.push(self.history(all).await?.into_iter().rfind(earlier));
+        }
+        Ok(found)
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {

@@ -90,7 +90,7 @@ pub async fn keys_are_looked_up_among_what_is_left(s: Subject) {
         while let Some(event) = at {
             back.insert(0, event.id);
             let before = (event.partition, event.offset);
-            let previous = s.log.previous_by_key(&TopicRef::from(&topic), &key, before).await;
+            let previous = s.log.event_before(&TopicRef::from(&topic), &key, before).await;
             at = must(previous, "the event before another one of its key can be read");
         }
         assert_eq!(back, kept, "step by step it goes back through what is kept");

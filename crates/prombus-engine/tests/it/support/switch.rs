@@ -244,14 +244,9 @@ impl EventLog for Switch {
         self.log()?.latest_by_key(topic, key).await
     }
 
-    async fn previous_by_key(
-        &self,
-        topic: &TopicRef,
-        key: &str,
-        before: (Partition, Offset),
-    ) -> Result<Option<Event>, ReadError> {
-        self.looked_up.fetch_add(1, Ordering::SeqCst);
-        self.log()?.previous_by_key(topic, key, before).await
+    async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
+        self.looked_up.fetch_add(request.events.len(), Ordering::SeqCst);
+        self.log()?.previous_by_key(request).await
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
