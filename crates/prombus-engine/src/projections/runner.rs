@@ -154,6 +154,13 @@ struct InFlightBatch {
     ends: BTreeMap<u32, u64>,
 }
 
+/// A batch that was not committed.
+struct RefusedBatch {
+    batch: Batch,
+    ends: BTreeMap<u32, u64>,
+    error: BusError,
+}
+
 /// What is left of a run whose first events were enough for a batch.
 struct RemainingEvents {
     events: VecDeque<Event>,
@@ -264,7 +271,10 @@ impl Runner {
             None => 0,
         };
         let was_in_flight = self.in_flight.is_some();
-        if !self.land().await? {
+        if let Some(refused) = self.decided().await {
+            // What is done instead needs room itself, and waits for it.
+            drop(room);
+            self.make_up_for(refused).await?;
             // What was read and applied meanwhile stood on what has not happened.
             return Ok(Step::Worked);
         }
@@ -574,27 +584,39 @@ impl Runner {
     /// Waits for the batch that is being committed. `false`: it was refused, and what could be done of it was done
     /// another way.
     pub async fn land(&mut self) -> Result<bool, Stop> {
-        let Some(InFlightBatch { ticket, commit, mut batch, ends }) = self.in_flight.take() else {
-            return Ok(true);
-        };
+        match self.decided().await {
+            None => Ok(true),
+            Some(refused) => self.make_up_for(refused).await.map(|()| false),
+        }
+    }
+
+    /// Waits for the batch that is being committed, if there is one. What was refused of it is left to the caller.
+    async fn decided(&mut self) -> Option<RefusedBatch> {
+        let InFlightBatch { ticket, commit, mut batch, ends } = self.in_flight.take()?;
         match outcome(ticket).await {
             Ok(()) => {
                 self.landed(&batch, &ends);
-                Ok(true)
+                None
             }
             Err(error) => {
-                self.hub.note_lost_home(&self.home, &error);
                 batch.take_back(commit);
-                let done = self.recover(batch, ends, error).await;
-                if matches!(&done, Err(stop) if stop.pause.is_some()) {
-                    // Look again at everything: someone else may have been here, or the commit has happened after all.
-                    self.topic = None;
-                    self.forget_partitions();
-                }
-                self.go_back();
-                done.map(|()| false)
+                Some(RefusedBatch { batch, ends, error })
             }
         }
+    }
+
+    /// Does what can be done of a batch that was refused another way.
+    async fn make_up_for(&mut self, refused: RefusedBatch) -> Result<(), Stop> {
+        let RefusedBatch { batch, ends, error } = refused;
+        self.hub.note_lost_home(&self.home, &error);
+        let done = self.recover(batch, ends, error).await;
+        if matches!(&done, Err(stop) if stop.pause.is_some()) {
+            // Look again at everything: someone else may have been here, or the commit has happened after all.
+            self.topic = None;
+            self.forget_partitions();
+        }
+        self.go_back();
+        done
     }
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {

@@ -428,3 +428,17 @@ pub async fn batches_that_tell_much_go_one_at_a_time(s: Stage) {
         assert_eq!(s.field(name, "d", "n").await, json!(EVENTS - 1));
     }
 }
+
+/// A batch that makes too much is done in pieces that need room, while room is kept for the batch after it.
+pub async fn pieces_of_a_batch_find_room(_: Stage) {
+    const EVENTS: usize = 2_100;
+    let s = Stage::bounded(1 << 20).await;
+    let topic = s.topic("t", 1).await;
+    s.publish(&topic, [("k", json!({"text": "x".repeat(6_000)}))]).await;
+    s.publish(&topic, (0..EVENTS).map(|n| ("k", json!({"n": n})))).await;
+    let write = json!({"collection": "c", "key": "'d'", "merge": "event.payload", "changefeed": "c.changed"});
+    s.put("p", json!({"topic": "t", "write": [write]})).await;
+    let status = s.caught_up("p").await;
+    assert_eq!((status.errors, s.field("c", "d", "n").await), (0, json!(EVENTS - 1)));
+    assert!(s.log.too_large() > 0, "a batch was refused");
+}

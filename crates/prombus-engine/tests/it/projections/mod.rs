@@ -28,6 +28,7 @@ behaviours! {
         large_batches_go_a_few_at_a_time
         batches_that_make_much_go_one_at_a_time
         batches_that_tell_much_go_one_at_a_time
+        pieces_of_a_batch_find_room
         a_commit_that_is_refused_for_now_is_made_later
         an_answer_that_is_lost_counts_nothing_twice
         a_full_disk_does_not_keep_the_hub_from_ending
