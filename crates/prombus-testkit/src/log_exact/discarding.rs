@@ -5,7 +5,7 @@ use crate::build::{event, moving_keys, numbered, partitions, producer_id};
 use crate::subject::{PAGE_BYTES, must, refusal};
 use prombus_core::{
     Appended, Bounds, Commit, CommitError, ConfigChange, EventLogExt, HistoryRequest, Kept, Loss, Offset,
-    Partition, ReadRequest, TopicName, TopicRef,
+    Partition, PreviousRequest, ReadRequest, TopicName, TopicRef,
 };
 use std::sync::Arc;
 
@@ -94,6 +94,21 @@ pub async fn keys_are_looked_up_among_what_is_left(s: Subject) {
             at = must(previous, "the event before another one of its key can be read");
         }
         assert_eq!(back, kept, "step by step it goes back through what is kept");
+        let places = s.history(&topic, &key, 10).await;
+        let places = places.iter().map(|event| (key.to_string(), (event.partition, event.offset)));
+        let places: Vec<_> = places.collect();
+        for max_bytes in [1, PAGE_BYTES] {
+            let mut before = Vec::new();
+            while let Some(events) = places.get(before.len()..).filter(|events| !events.is_empty()) {
+                let (topic, events) = (TopicRef::from(&topic), events.to_vec());
+                let found = s.log.previous_by_key(PreviousRequest { topic, events, max_bytes }).await;
+                let found = must(found, "the events before several ones can be read");
+                assert!(!found.is_empty(), "at least the first one is answered");
+                before.extend(found.into_iter().map(|event| event.map(|event| event.id)));
+            }
+            let earlier = std::iter::once(None).chain(kept.iter().copied().map(Some));
+            assert_eq!(before, earlier.take(kept.len()).collect::<Vec<_>>(), "in the order of the request");
+        }
     };
     s.discard(&topic, 0, &[1, 2]).await;
     check(&[old[0], old[3], new[0], new[1]]).await;
