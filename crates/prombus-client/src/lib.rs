@@ -42,7 +42,7 @@ mod topics;
 mod typed;
 mod warm_up;
 
-pub use backups::BackupPiece;
+pub use backups::{BackupPiece, IncomingPiece};
 pub use collections::CollectionSettings;
 pub use commit::{Ack, Commit, CommitError};
 pub use dlq::DeadLetterQuery;

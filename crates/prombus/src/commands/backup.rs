@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,6 +30,8 @@ Examples:
 const FILES_AT_ONCE: usize = 2;
 /// How many pieces of a file are fetched ahead.
 const PIECES_AHEAD: usize = 2;
+/// How often bytes may have come in that are not written yet; it is some 100 KiB each time, at most.
+const UNWRITTEN: usize = 64;
 /// How often a backup is begun again that the hub has ended, as it does when its disk is full, or that it has no place for.
 const MAX_TRIES: usize = 8;
 /// How long to wait for a place.
@@ -156,36 +159,47 @@ impl Transfer<'_> {
         let first = BackupPiece { id: self.id, name: &name, from, mark: mark.as_deref() };
         // How much comes at once is up to the hub, and what is here is known to be the same when it has.
         let first_piece = self.client.backup_piece(first).await?;
-        let step = first_piece.len() as u64;
+        let step = first_piece.bytes();
         let incoming = self.update.receive(wanted).map_err(failed)?;
-        let (pieces_in, pieces_out) = mpsc::channel(PIECES_AHEAD);
-        let writing = tokio::task::spawn_blocking(|| write(incoming, pieces_out));
+        let (bytes_in, bytes_out) = mpsc::channel(UNWRITTEN);
+        let writing = tokio::task::spawn_blocking(|| write(incoming, bytes_out));
         let rest = async {
             let starts = (1..).map(|n| from + n * step).take_while(|at| step > 0 && *at < bytes);
             let pieces =
                 starts.map(|from| self.client.backup_piece(BackupPiece { from, mark: None, ..first }));
             let mut pieces = futures::stream::iter(pieces).buffered(PIECES_AHEAD);
             let mut next = Some(first_piece);
-            while let Some(piece) = next {
-                let len = piece.len() as u64;
-                // Whoever wrote says why he has stopped.
-                let Ok(()) = pieces_in.send(piece).await else { break };
-                self.progress.inc(len);
+            while let Some(mut piece) = next {
+                while let Some(some) = piece.next().await? {
+                    let len = some.len() as u64;
+                    // Whoever wrote says why he has stopped.
+                    let Ok(()) = bytes_in.send(some).await else { return Ok(()) };
+                    self.progress.inc(len);
+                }
                 next = pieces.try_next().await?;
             }
             Ok(())
         };
         let came = rest.await;
-        drop(pieces_in);
-        let written = writing.await.map_err(|error| Failure::Failed(error.to_string()))?;
-        came.and(written.map_err(failed)).map(|()| bytes - from)
+        // Whoever writes goes on until then.
+        drop(bytes_in);
+        let written = ended(writing).await;
+        // Where the last piece is not what was sent, the file is complete, and not kept all the same.
+        came?;
+        let incoming = written?;
+        ended(tokio::task::spawn_blocking(|| incoming.finish())).await?;
+        Ok(bytes - from)
     }
 }
 
-/// Writes a file as it comes in, and makes it durable.
-fn write(mut incoming: Incoming, mut pieces: mpsc::Receiver<Bytes>) -> Result<(), BackupError> {
-    while let Some(piece) = pieces.blocking_recv() {
-        incoming.write(&piece)?;
+async fn ended<T>(work: JoinHandle<Result<T, BackupError>>) -> Result<T, Failure> {
+    work.await.map_err(|error| Failure::Failed(error.to_string()))?.map_err(failed)
+}
+
+/// Writes a file as it comes in.
+fn write(mut incoming: Incoming, mut came: mpsc::Receiver<Bytes>) -> Result<Incoming, BackupError> {
+    while let Some(bytes) = came.blocking_recv() {
+        incoming.write(&bytes)?;
     }
-    incoming.finish()
+    Ok(incoming)
 }

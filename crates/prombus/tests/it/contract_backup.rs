@@ -2,6 +2,7 @@
 
 use crate::auth_support::jwt::{Signer, policy, scopes};
 use crate::auth_support::{Guarded, SECRET};
+use crate::client_support::wire::Wire;
 use crate::common::{Hub, binary, run};
 use crate::contract_support::{Api, Site, fields};
 use crate::durability_support::check;
@@ -230,6 +231,28 @@ fn a_backup_is_fetched_in_pieces() {
     }
     site.api.get(&format!("/v1/backups/{id}/files/FORMAT")).fails(410, "gone");
     site.api.post("/v1/backups", "").is(201);
+    site.ends_well();
+}
+
+#[test]
+fn what_does_not_arrive_as_it_was_sent_is_not_kept() {
+    let (site, folder) = (Site::with_file(CONFIG), tempfile::tempdir().unwrap());
+    site.api.publish("t", r#""~""#).is(201);
+    let dir = folder.path().join("backup");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let wire = runtime.block_on(Wire::to(site.hub().url.split_once("://").unwrap().1));
+    wire.falsify(b'~');
+    for _ in 0..2 {
+        let mut command = site.hub().command(&["backup", dir.to_str().unwrap()]);
+        command.env("PROMBUS_URL", wire.url());
+        let stderr = run(command, b"").fails_with(1);
+        assert!(stderr.contains("did not arrive as it was sent"), "{stderr}");
+    }
+    let came = |name: &String| name.contains(".part") && !name.ends_with(".tmp");
+    assert_eq!(names(&dir).into_iter().filter(came).collect::<Vec<_>>(), [""; 0]);
+    back_up(site.hub(), &dir);
+    let (hub, _copy) = restored(&dir);
+    assert_eq!(hub.api().all("t", ""), site.api.all("t", ""));
     site.ends_well();
 }
 

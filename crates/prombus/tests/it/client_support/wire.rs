@@ -1,7 +1,7 @@
-//! A wire between a client and a hub that can be cut, and can lose what the hub says.
+//! A wire between a client and a hub that can be cut, and can lose or falsify what the hub says.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
@@ -22,6 +22,8 @@ struct Shared {
     deaf: AtomicBool,
     /// How many bytes of the hub were lost.
     lost: AtomicU64,
+    /// This byte of the hub arrives as another one.
+    false_byte: OnceLock<u8>,
     changed: Notify,
     /// The heads of the requests that opened lines.
     heads: parking::Heads,
@@ -55,6 +57,7 @@ impl Wire {
             cuts: watch::Sender::new(0),
             deaf: AtomicBool::new(false),
             lost: AtomicU64::new(0),
+            false_byte: OnceLock::new(),
             changed: Notify::new(),
             heads: parking::Heads::default(),
         });
@@ -81,6 +84,11 @@ impl Wire {
     pub fn lose_answers(&self) {
         self.shared.lost.store(0, Ordering::SeqCst);
         self.shared.deaf.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on, each of these bytes arrives as another one.
+    pub fn falsify(&self, byte: u8) {
+        self.shared.false_byte.set(byte).unwrap();
     }
 
     /// Waits until an answer was lost.
@@ -131,6 +139,9 @@ async fn carry(client: TcpStream, shared: Arc<Shared>) {
         while let Ok(size) = from_hub.read(&mut buffer).await
             && size > 0
         {
+            if let Some(falsified) = shared.false_byte.get() {
+                buffer[..size].iter_mut().filter(|byte| *byte == falsified).for_each(|byte| *byte ^= 1);
+            }
             if shared.deaf.load(Ordering::SeqCst) {
                 shared.lost.fetch_add(size as u64, Ordering::SeqCst);
                 shared.changed.notify_waiters();
