@@ -5,12 +5,14 @@
 //! says what the work costs, and so how large its share of the time may be.
 
 use crate::shared::Shared;
+use parking_lot::Mutex;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// After so much work there is a rest.
-const SLICE: Duration = Duration::from_millis(10);
+/// After so much work there is a rest. Whoever publishes meanwhile may have to wait for the processor until then, so it is
+/// no longer than a commit takes.
+const SLICE: Duration = Duration::from_micros(200);
 /// A rest is so many times as long as the work before it at least, for the sake of those who read.
 const LEAST_REST: f64 = 2.0;
 /// And so many times at most on account of those who publish: some progress is always made.
@@ -27,6 +29,8 @@ pub struct Waits {
     beside_work: Mean,
     alone: Mean,
     is_working: AtomicBool,
+    /// When somebody ended who worked.
+    worked_until: Mutex<Option<Instant>>,
 }
 
 /// The mean of what came lately, in nanoseconds; 0 where nothing came.
@@ -57,10 +61,21 @@ impl Mean {
 }
 
 impl Waits {
-    /// Notes how long a commit took.
-    pub fn note(&self, wait: Duration) {
-        let mean = if self.is_working.load(Ordering::Relaxed) { &self.beside_work } else { &self.alone };
-        mean.add(wait);
+    /// Notes that a commit which was enqueued then is answered now.
+    pub fn note(&self, since: Instant) {
+        let is_beside = self.is_working.load(Ordering::Relaxed)
+            || self.worked_until.lock().is_some_and(|until| until > since);
+        let mean = if is_beside { &self.beside_work } else { &self.alone };
+        mean.add(since.elapsed());
+    }
+
+    fn begin(&self) {
+        self.is_working.store(true, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        *self.worked_until.lock() = Some(Instant::now());
+        self.is_working.store(false, Ordering::Relaxed);
     }
 
     /// How much longer commits take beside the work: 0.5 for half as long again.
@@ -115,12 +130,12 @@ impl<'a> Pace<'a> {
 
     fn go_on(&mut self) {
         (self.began, self.bytes) = (Instant::now(), 0);
-        self.shared.waits.is_working.store(true, Ordering::Relaxed);
+        self.shared.waits.begin();
     }
 
     /// Work ends.
     pub fn end(&self) {
-        self.shared.waits.is_working.store(false, Ordering::Relaxed);
+        self.shared.waits.end();
     }
 
     /// Counts bytes that were read or written, and rests where it is time to. Fails when the store closes.
@@ -184,15 +199,16 @@ mod tests {
 
     #[test]
     fn commits_beside_the_work_are_compared_with_others() {
-        let waits = Waits::default();
-        waits.note(Duration::from_millis(1));
+        let (waits, long_ago) = (Waits::default(), Duration::from_secs(1));
+        let note = |took| waits.note(Instant::now().checked_sub(took).unwrap());
+        note(long_ago);
         assert_eq!(waits.slowdown(), 0.0);
-        waits.is_working.store(true, Ordering::Relaxed);
-        waits.note(Duration::from_millis(3));
+        waits.begin();
+        note(3 * long_ago);
         assert!((waits.slowdown() - 2.0).abs() < 0.01, "{}", waits.slowdown());
-        waits.is_working.store(false, Ordering::Relaxed);
-        // It gets slower for another reason.
-        (0..1_000).for_each(|_| waits.note(Duration::from_millis(4)));
-        assert_eq!(waits.slowdown(), 0.0);
+        waits.end();
+        // One that began before that was beside it for some of its time.
+        (0..100).for_each(|_| note(4 * long_ago));
+        assert!((waits.slowdown() - 3.0).abs() < 0.1, "{}", waits.slowdown());
     }
 }

@@ -20,6 +20,7 @@ use crate::journal::part::{
 };
 use crate::journal::position::{PartitionRef, Pos};
 use crate::journal::record::{self, EVENT};
+use crate::read::fetch;
 use crate::shared::Shared;
 use crate::state::view::View;
 use crate::write::writer::{Job, Message, Renew, Renewed, Work};
@@ -36,9 +37,11 @@ use tokio::sync::oneshot;
 /// A batch of a rewritten part is written once it has grown to this.
 const BATCH_BYTES: usize = 1 << 20;
 /// Once so much was written, it is synced.
-const SYNC_BYTES: usize = 4 << 20;
+const SYNC_BYTES: usize = 1 << 20;
 /// How many events of a partition are looked up at a time.
 const PLACES: u64 = 1024;
+/// How much is read at a time.
+const READ_BYTES: usize = 64 << 10;
 /// How long to wait before what could not be given back (because the disk is full, for example) is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
@@ -172,8 +175,12 @@ impl Rewriter<'_> {
         pick: impl FnOnce(Vec<Vec<Worth>>) -> Option<Vec<Worth>>,
     ) -> Result<bool, CommitError> {
         let (shared, view) = (self.shared, self.shared.view());
+        self.pace.begin();
         let groups = worth_it(Search { shared, view: &view, failures: &self.failures, most_live });
-        let Some(group) = pick(groups) else { return Ok(false) };
+        // Whoever gives up a few events at a time has all parts looked at each time.
+        let goes_on = self.pace.spend(0).is_ok();
+        self.pace.end();
+        let Some(group) = pick(groups).filter(|_| goes_on) else { return Ok(false) };
         let old = group.into_iter().map(|worth| worth.part).collect();
         match self.rewrite(view, old).map_err(|failure| *failure) {
             Err(NotRewritten { error: CommitError::NoRoom, .. }) => Err(CommitError::NoRoom),
@@ -353,21 +360,25 @@ impl<'a, 's> Rewrite<'a, 's> {
 
     /// Takes over what is needed of a partition's events in a part.
     fn take_run(&mut self, part: &Part, partition: PartitionRef) -> io::Result<()> {
+        let is_topic_there = self.windows.contains_key(&partition.topic);
         let mut next = 0;
         loop {
             let places = self.read(part, part.places(partition, next, PLACES))?;
             let Some(last) = places.last() else { return Ok(()) };
             next = last.offset + 1;
-            for EventAt { offset, at } in places {
-                let is_kept =
-                    self.windows.contains_key(&partition.topic) && self.view.is_kept(partition, offset);
-                let item = self.read(part, part.item(at))?;
-                self.pace.spend(item.len() as u64)?;
-                if is_kept {
-                    self.keep(&item)?;
-                } else {
-                    self.remember(&item)?;
+            let mut left = &places[..];
+            while !left.is_empty() {
+                let items = self.read(part, fetch::items(part, left, READ_BYTES))?;
+                self.pace.spend(items.iter().map(|item| item.len() as u64).sum())?;
+                let (read, rest) = left.split_at(items.len());
+                for (EventAt { offset, .. }, item) in read.iter().zip(&items) {
+                    if is_topic_there && self.view.is_kept(partition, *offset) {
+                        self.keep(item)?;
+                    } else {
+                        self.remember(item)?;
+                    }
                 }
+                left = rest;
             }
         }
     }

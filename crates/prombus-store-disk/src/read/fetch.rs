@@ -54,14 +54,7 @@ impl Fetch<'_> {
     /// The event at a place, out of `bytes` that start at `start` where it is whole in there.
     fn event(&self, bytes: &Bytes, start: u32, EventAt { offset, at }: EventAt) -> io::Result<Event> {
         let damaged = || self.part.damaged(at);
-        // A part that is shorter than it was ends before the place.
-        let skip = (at - start) as usize;
-        let rest = if skip < bytes.len() { bytes.slice(skip..) } else { return Err(damaged()) };
-        let len = record::item_len(&rest).filter(|len| *len <= record::MAX_ITEM).ok_or_else(damaged)?;
-        let item = if len <= rest.len() { rest.slice(..len) } else { self.part.item(at)? };
-        if record::item(&item).is_none() {
-            return Err(damaged());
-        }
+        let item = item(self.part, (bytes, start), at)?;
         let event = record::event(&item, self.topic.clone()).ok_or_else(damaged)?;
         let head = record::event_head(&item).ok_or_else(damaged)?;
         if head.partition != self.partition || head.offset != offset {
@@ -69,6 +62,27 @@ impl Fetch<'_> {
         }
         Ok(event)
     }
+}
+
+/// The checked items at the first of these places, which are not none: as many as are read together, in one read of about so
+/// many bytes.
+pub fn items(part: &Part, places: &[EventAt], max_bytes: usize) -> io::Result<Vec<Bytes>> {
+    let group = &places[..group_len(places, max_bytes)];
+    let (Some(first), Some(last)) = (group.first(), group.last()) else { return Ok(Vec::new()) };
+    let bytes = read(&*part.file, first.at, last.at - first.at + TAIL)?;
+    group.iter().map(|place| item(part, (&bytes, first.at), place.at)).collect()
+}
+
+/// The checked item at a place, out of `bytes` that start at `start` where it is whole in there.
+fn item(part: &Part, (bytes, start): (&Bytes, u32), at: u32) -> io::Result<Bytes> {
+    let damaged = || part.damaged(at);
+    // A part that is shorter than it was ends before the place.
+    let skip = (at - start) as usize;
+    let rest = if skip < bytes.len() { bytes.slice(skip..) } else { return Err(damaged()) };
+    let len = record::item_len(&rest).filter(|len| *len <= record::MAX_ITEM).ok_or_else(damaged)?;
+    // The one that reaches further is checked when it is read.
+    let Some(item) = (len <= rest.len()).then(|| rest.slice(..len)) else { return part.item(at) };
+    record::item(&item).map(|_| item.clone()).ok_or_else(damaged)
 }
 
 /// How many of the first places to read together.

@@ -344,7 +344,7 @@ impl Writer {
         // The first of them waited longest.
         let first = waiting.first().map(|(job, _)| job).filter(|job| matches!(job.work, Work::Commit(_)));
         if let Some(job) = first {
-            self.shared.waits.note(job.since.elapsed());
+            self.shared.waits.note(job.since);
         }
         let mut done = Vec::with_capacity(waiting.len());
         for (Job { work, answer, permit, .. }, result) in waiting {
