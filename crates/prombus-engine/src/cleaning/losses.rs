@@ -21,8 +21,10 @@ struct OfPartition {
     before: Option<Offset>,
     trimmed: Loss,
     trimmed_events: u64,
-    /// And these, with what they count for, in no order and some of them perhaps twice: they are put in order at once.
-    single: Vec<(Offset, u64)>,
+    /// And these.
+    single: Offsets,
+    /// What they count for.
+    single_bytes: u64,
     /// For these.
     horizon_ts: Option<u64>,
 }
@@ -70,12 +72,15 @@ impl Losses {
     /// An event in the middle goes. From `horizon_ts` on, nobody misses it; `None` where nobody does at all.
     pub fn discard(&mut self, SizedEvent { partition, offset, bytes }: SizedEvent, horizon_ts: Option<u64>) {
         let losses = self.of(partition);
-        losses.single.push((offset, bytes));
+        // One that was found in two ways is counted once.
+        if losses.single.insert(offset) {
+            losses.single_bytes += bytes;
+        }
         losses.horizon_ts = losses.horizon_ts.max(horizon_ts);
     }
 
-    /// How many events are to be discarded, about.
-    pub fn discards(&self) -> usize {
+    /// How many events are to be discarded.
+    pub fn discards(&self) -> u64 {
         self.0.values().map(|losses| losses.single.len()).sum()
     }
 
@@ -89,20 +94,16 @@ impl Losses {
         let (mut changes, mut counted) = (Vec::new(), Counted::default());
         for (partition, losses) in std::mem::take(&mut self.0) {
             let partition = Partition(partition);
-            let OfPartition { before, trimmed, trimmed_events, mut single, horizon_ts } = losses;
-            single.sort_unstable();
-            // One that was found in two ways is counted once.
-            single.dedup_by_key(|(offset, _)| *offset);
-            let bytes = single.iter().map(|(_, bytes)| bytes).sum();
+            let OfPartition { before, trimmed, trimmed_events, single, single_bytes: bytes, horizon_ts } =
+                losses;
             counted.add(Counted { events: trimmed_events, bytes: trimmed.bytes });
-            counted.add(Counted { events: single.len() as u64, bytes });
+            counted.add(Counted { events: single.len(), bytes });
             if let Some(before) = before {
                 let topic = topic.pinned();
                 changes.push(ConfigChange::Trim { topic, partition, before, loss: trimmed });
             }
             if !single.is_empty() {
-                let offsets: Offsets = single.into_iter().map(|(offset, _)| offset).collect();
-                let (topic, offsets, loss) = (topic.pinned(), Arc::new(offsets), Loss { bytes, horizon_ts });
+                let (topic, offsets, loss) = (topic.pinned(), Arc::new(single), Loss { bytes, horizon_ts });
                 changes.push(ConfigChange::Discard { topic, partition, offsets, loss });
             }
         }

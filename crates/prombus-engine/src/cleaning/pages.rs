@@ -4,10 +4,8 @@
 use super::{CleanError, Pass};
 use prombus_core::{Event, Offset, Partition, ReadRequest};
 
-/// Maximum number of events in a page.
+/// Maximum number of events in a page; how many bytes it has at most goes by the [step](Pass::step) of the pass.
 const MAX_EVENTS: usize = 8_192;
-/// And about how many bytes.
-const MAX_BYTES: usize = 1 << 20;
 /// A reader that may stop at the first event reads that alone, and so many times more each time that it does not.
 const GROWTH: usize = 16;
 
@@ -52,7 +50,7 @@ impl Pages {
                 partition: self.partition,
                 from: self.next,
                 limit: self.limit,
-                max_bytes: MAX_BYTES,
+                max_bytes: pass.step().bytes,
             };
             let mut page = pass.log().read(request).await?;
             self.next = page.next;

@@ -19,25 +19,57 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// After so many look-ups, others have their turn.
-const LOOK_UPS_AT_ONCE: usize = 256;
-/// Or after so many bytes of what they have found.
-const LOOK_UP_BYTES: usize = 1 << 20;
 /// Once there are as many events to go as one part in so many of the keys that are remembered, they are given up: so many
 /// fit into a commit easily.
 const COMMIT_SHARE: usize = 4;
-/// A pass that nobody waits for rests after it has worked for so long.
-const WORK: Duration = Duration::from_millis(4);
-/// It rests as long as it has worked, but no longer than this: a page from a slow disk is not its fault.
+/// A pass that nobody waits for rests after it has worked for so long. Whoever publishes meanwhile may have to wait for the
+/// processor until then, so it takes no longer than a commit.
+const SLICE: Duration = Duration::from_micros(200);
+/// It rests so many times as long as it has worked.
+const REST: u32 = 4;
+/// But no longer than this: a page from a slow disk is not its fault.
 const LONGEST_REST: Duration = Duration::from_millis(20);
+/// A pass that takes longer than this rests less and less: however much is published meanwhile, it comes to its end.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How fast a pass goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     /// As fast as it can: somebody waits for it.
     Full,
-    /// With rests, so that publishers hardly notice.
-    Gentle,
+    /// In small steps with rests, so that publishers hardly notice; since then.
+    Gentle(Instant),
+}
+
+/// How much a pass does at once: in between, others have their turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    /// How many bytes it reads, about.
+    pub bytes: usize,
+    /// How many keys it looks up.
+    pub look_ups: usize,
+    /// How many single events it gives up in a commit, at most. While that is made and written, commits of others wait.
+    discards: u64,
+}
+
+impl Pace {
+    /// That of a pass that begins now, and that nobody waits for.
+    pub fn gentle() -> Self {
+        Self::Gentle(Instant::now())
+    }
+
+    fn step(self) -> Step {
+        match self {
+            Self::Full => Step { bytes: 1 << 20, look_ups: 256, discards: u64::MAX },
+            Self::Gentle(_) => Step { bytes: 64 << 10, look_ups: 32, discards: 1 << 14 },
+        }
+    }
+}
+
+/// How long a pass rests that has worked for so long, and goes on for so long already.
+fn rest(worked: Duration, goes_on: Duration) -> Duration {
+    let patience = PATIENCE.as_secs_f64() / goes_on.max(PATIENCE).as_secs_f64();
+    (worked * REST).mul_f64(patience).min(LONGEST_REST)
 }
 
 /// What has gone.
@@ -179,11 +211,11 @@ impl<'a> Pass<'a> {
         events: &[(&ByteString, (Partition, Offset))],
     ) -> Result<Vec<Option<Event>>, CleanError> {
         self.breathe().await?;
-        let some = events.iter().take(LOOK_UPS_AT_ONCE);
+        let some = events.iter().take(self.step().look_ups);
         let request = PreviousRequest {
             topic: self.topic.pinned(),
             events: some.map(|(key, place)| (key.to_string(), *place)).collect(),
-            max_bytes: LOOK_UP_BYTES,
+            max_bytes: self.step().bytes,
         };
         Ok(self.hub.log.previous_by_key(request).await?)
     }
@@ -191,7 +223,7 @@ impl<'a> Pass<'a> {
     /// A key is about to be looked up: after many of them, others have their turn.
     pub async fn look_up(&mut self) -> Result<(), CleanError> {
         self.looked_up += 1;
-        if self.looked_up.is_multiple_of(LOOK_UPS_AT_ONCE) { self.breathe().await } else { Ok(()) }
+        if self.looked_up.is_multiple_of(self.step().look_ups) { self.breathe().await } else { Ok(()) }
     }
 
     /// Lets others have their turn, and ends with the hub.
@@ -200,19 +232,25 @@ impl<'a> Pass<'a> {
             return Err(CleanError::Closing);
         }
         let worked = self.rested.elapsed();
-        if self.pace == Pace::Full || worked < WORK {
-            tokio::task::yield_now().await;
-            return Ok(());
+        match self.pace {
+            Pace::Gentle(since) if worked >= SLICE => {
+                // Nobody waits for this pass, and others may need the processor.
+                tokio::time::sleep(rest(worked, since.elapsed())).await;
+                self.rested = Instant::now();
+            }
+            Pace::Gentle(_) | Pace::Full => tokio::task::yield_now().await,
         }
-        // Nobody waits for this pass, and others may need the processor.
-        tokio::time::sleep(worked.min(LONGEST_REST)).await;
-        self.rested = Instant::now();
         Ok(())
+    }
+
+    /// How much it does at once.
+    pub fn step(&self) -> Step {
+        self.pace.step()
     }
 
     /// Whether so many single events are to go that they are better given up now.
     pub fn is_commit_due(&self) -> bool {
-        self.losses.discards() >= self.most_keys() / COMMIT_SHARE
+        self.losses.discards() >= self.step().discards.min((self.most_keys() / COMMIT_SHARE) as u64)
     }
 
     /// Gives up what is to go, and stores how far cleaning has come.
@@ -290,5 +328,18 @@ impl<'a> Pass<'a> {
         };
         self.hub.claims.check(&home).await?;
         Ok(home)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_that_takes_long_rests_less_and_less() {
+        let rest_after = |secs| rest(Duration::from_millis(1), Duration::from_secs(secs));
+        assert_eq!([0, 60].map(rest_after), [Duration::from_millis(4); 2]);
+        assert_eq!([120, 600].map(rest_after), [2_000, 400].map(Duration::from_micros));
+        assert_eq!(rest(Duration::from_secs(9), Duration::ZERO), LONGEST_REST);
     }
 }

@@ -52,7 +52,7 @@ impl Cleaning {
             if !self.holds.may_clean(&name) {
                 continue;
             }
-            match self.work(&name, &Task::Clean(Pace::Gentle)).await {
+            match self.work(&name, &Task::Clean(Pace::gentle())).await {
                 Ok(cleaned) if cleaned.events > 0 => {
                     let (events, bytes) = (cleaned.events, cleaned.bytes);
                     tracing::debug!(topic = %name, events, bytes, "cleaned a topic");

@@ -102,7 +102,7 @@ impl Cleaning {
 
     /// A pass that nobody waits for.
     async fn snapshot_quietly(&self, topic: &TopicName) {
-        match self.work(topic, &Task::Snapshot(Pace::Gentle)).await {
+        match self.work(topic, &Task::Snapshot(Pace::gentle())).await {
             Ok(done) if done.events > 0 => {
                 let (records, bytes) = (done.events, done.bytes);
                 tracing::debug!(%topic, records, bytes, "published snapshots of a topic");
