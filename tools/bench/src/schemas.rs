@@ -21,8 +21,12 @@ const PROPERTIES: usize = 200;
 /// The largest payload that may be made.
 const MOST_BYTES: usize = 2 << 20;
 
-/// Publishing without a schema, and with one.
-const PLAIN: &str = "HTTP arrays of 100, 16 connections, 10 fields";
+/// How many other topics have schemas.
+const OTHERS: usize = 100;
+
+/// Publishing where no topic has a schema, where others have some, and to one that has one.
+const ALONE: &str = "HTTP arrays of 100, 16 connections, 10 fields, no schemas";
+const PLAIN: &str = "HTTP arrays of 100, 16 connections, 10 fields, schemas of 100 other topics";
 const CHECKED: &str = "HTTP arrays of 100, 16 connections, 10-field schema";
 
 /// The group.
@@ -81,8 +85,18 @@ fn compared(checks: u64) -> Result<f64, String> {
     Ok(start.elapsed().as_secs_f64() * 1e3 / checks as f64)
 }
 
-/// Publishes the same payloads to a topic without and to one with a schema.
+/// Publishes the same payloads to topics without and to one with a schema.
 fn published(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
+    let publish = |hub: &Hub, prefix: &str| {
+        let (events, count) = (context.scaled(EVENTS), context.scaled(EVENTS).to_string());
+        let batches = ["--batch", "100", "--connections", "16", "--fields"];
+        let load = hub.load(&[&["--events", &count, "--prefix", prefix], &batches[..]].concat())?;
+        hub.check_topic(&format!("{prefix}-0000"), events)?;
+        Ok::<_, String>(load.events_per_s)
+    };
+    let hub = Hub::start(context, &context.fresh_dir("no-schemas")?)?;
+    ledger.record(Row::events(ALONE), publish(&hub, "alone")?);
+    hub.stop()?;
     let hub = Hub::start(context, &context.fresh_dir("schemas")?)?;
     let schema = json!({
         "type": "object", "required": ["n", "host", "kind", "status"], "properties": {
@@ -93,21 +107,19 @@ fn published(context: &Context, ledger: &mut Ledger) -> Result<(), String> {
             "labels": {"type": "array", "items": {"type": "string"}, "maxItems": 16}, "pad": {"type": "string"}
         }
     });
-    let answer = hub.post("/v1/schemas/checked-0000", &json!({ "schema": schema }).to_string())?;
-    if answer.status != 201 {
-        return Err(format!("the schema was not registered: {}", answer.status));
+    let body = json!({ "schema": schema }).to_string();
+    for topic in (0..OTHERS).map(|other| format!("other-{other}")).chain(["checked-0000".to_owned()]) {
+        let answer = hub.post(&format!("/v1/schemas/{topic}"), &body)?;
+        if answer.status != 201 {
+            return Err(format!("the schema of {topic} was not registered: {}", answer.status));
+        }
     }
-    let events = context.scaled(EVENTS);
-    let count = events.to_string();
     let rows = [
-        ("plain", Row::events(PLAIN)),
+        ("plain", Row::events(PLAIN).versus(ALONE).target(Target::Ratio(0.97))),
         ("checked", Row::events(CHECKED).versus(PLAIN).target(Target::Ratio(0.7))),
     ];
     for (prefix, row) in rows {
-        let batches = ["--batch", "100", "--connections", "16", "--fields"];
-        let load = hub.load(&[&["--events", &count, "--prefix", prefix], &batches[..]].concat())?;
-        hub.check_topic(&format!("{prefix}-0000"), events)?;
-        ledger.record(row, load.events_per_s);
+        ledger.record(row, publish(&hub, prefix)?);
     }
     hub.stop()
 }

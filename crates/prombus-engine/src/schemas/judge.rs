@@ -93,11 +93,16 @@ pub(crate) async fn judge(
 ) -> Result<Judged, ReadError> {
     let mut judged = Judged { versions: vec![None; events.len()], ..Judged::default() };
     let (mut jobs, mut validators) = (Vec::new(), HashMap::<(&TopicName, u32), Validator>::new());
+    // Most events are for the topic of the one before, and of its version.
+    let mut of_last: Option<(&TopicName, Option<&TopicSchemas>)> = None;
+    let mut checked_last: Option<(&TopicName, u32, Validator)> = None;
     let mut bytes = 0;
     for (index, append) in events.iter().enumerate() {
-        let Some(TopicSchemas { head, mode, has_tombstones, .. }) = governed.get(&append.topic) else {
-            continue;
+        let schemas = match of_last {
+            Some((topic, schemas)) if *topic == append.topic => schemas,
+            _ => of_last.insert((&append.topic, governed.get(&append.topic))).1,
         };
+        let Some(TopicSchemas { head, mode, has_tombstones, .. }) = schemas else { continue };
         let version = match version_of(&append.event, head) {
             Ok(version) => version,
             Err(named) => {
@@ -120,15 +125,20 @@ pub(crate) async fn judge(
         if *has_tombstones && append.event.key.is_some() && append.event.payload.is_null() {
             continue;
         }
-        let validator = match validators.get(&(&append.topic, version)) {
-            Some(validator) => validator.clone(),
-            None => {
-                let lost = || ReadError::Corrupt(format!("version {version} of a schema is not there"));
-                let validator = known.validator(head, version).await?.ok_or_else(lost)?;
-                validators.insert((&append.topic, version), validator.clone());
-                validator
-            }
+        let is_last = |last: &(&TopicName, u32, Validator)| *last.0 == append.topic && last.1 == version;
+        let validator = match checked_last.take_if(|last| is_last(last)) {
+            Some((_, _, validator)) => validator,
+            None => match validators.get(&(&append.topic, version)) {
+                Some(validator) => validator.clone(),
+                None => {
+                    let lost = || ReadError::Corrupt(format!("version {version} of a schema is not there"));
+                    let validator = known.validator(head, version).await?.ok_or_else(lost)?;
+                    validators.insert((&append.topic, version), validator.clone());
+                    validator
+                }
+            },
         };
+        let (_, _, validator) = checked_last.insert((&append.topic, version, validator));
         // What is plain is looked at right here, and need not be kept for later.
         bytes += append.event.payload.len();
         if bytes <= FEW_BYTES && validator.takes_plainly(append.event.payload.as_bytes()) {
@@ -136,6 +146,7 @@ pub(crate) async fn judge(
         }
         let (is_enforced, may_repeat) = (*mode == SchemaMode::Enforce, append.event.id.is_some());
         let payload = append.event.payload.clone();
+        let validator = validator.clone();
         jobs.push(Job { index, is_enforced, may_repeat, version, payload, validator });
     }
     let Faulty { refused, first_refused, let_pass, first_let_pass } =
