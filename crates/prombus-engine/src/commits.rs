@@ -3,7 +3,7 @@
 mod ids;
 
 use crate::bus::{Bus, BusError};
-use crate::groups::{GroupError, GroupName, Groups, LeaseToken};
+use crate::groups::{CommitLeases, ElsewhereShare, GroupError, GroupName, Groups, LeaseToken};
 use crate::room::DocumentRoom;
 use ids::{CommitIdStore, CommitKey};
 use prombus_core::{
@@ -54,6 +54,9 @@ pub enum CommitRefused {
     /// A lease has expired, was settled, or passed on.
     #[error("the lease {0} has expired, was already settled, or was superseded; nothing was committed")]
     LeaseExpired(LeaseToken),
+    /// Another hub, where a lease belongs, has found that whoever asks may not settle it.
+    #[error("this token does not allow subscribe on the topic and group of one of the leases")]
+    NotAllowed,
     /// The id stands for another commit.
     #[error("commit_id {0:?} was used for another commit in the last 24 hours; nothing was committed")]
     IdConflict(String),
@@ -149,22 +152,32 @@ impl Commits {
 
     async fn enqueue_admitted(
         &self,
-        acks: &[LeaseToken],
+        leases: CommitLeases,
         commit: Commit,
     ) -> Result<Pending<Receipt>, CommitRefused> {
         // Before anything of a group is locked, which others wait for.
         let admitted = self.room.admit(commit).await?;
-        self.groups.enqueue(acks, admitted, self.bus.clone()).await
+        self.groups.enqueue(leases, admitted, self.bus.clone()).await
     }
 
-    /// Gives a request its place in the order; all of it is done, or none of it.
-    pub async fn enqueue(&self, request: CommitRequest) -> Result<Pending<CommitAnswer>, CommitRefused> {
+    /// Gives a request its place in the order; all of it is done, or none of it. `elsewhere` are those of its leases whose
+    /// topics are at home on other hubs.
+    pub async fn enqueue(
+        &self,
+        request: CommitRequest,
+        elsewhere: Vec<ElsewhereShare>,
+    ) -> Result<Pending<CommitAnswer>, CommitRefused> {
         request.check()?;
         let key = CommitKey::of(&request);
         let (acks, mut commit) = request.into_commit(self.clock.now_ms());
+        let is_of = |share: &ElsewhereShare, lease: &LeaseToken| {
+            share.leases.first().is_some_and(|one| one.topic() == lease.topic())
+        };
+        let is_here = |lease: &LeaseToken| !elsewhere.iter().any(|share| is_of(share, lease));
+        let leases = CommitLeases { here: acks.into_iter().filter(is_here).collect(), elsewhere };
         let outline = Outline::of(&commit);
         let Some(key) = key else {
-            let receipt = self.enqueue_admitted(&acks, commit).await?;
+            let receipt = self.enqueue_admitted(leases, commit).await?;
             return Ok(Box::pin(async move { Ok(outline.answer(receipt.await?, false)) }));
         };
         let known = self.ids.look_up(&key).await?;
@@ -172,7 +185,7 @@ impl Commits {
             return Ok(Box::pin(ready(Ok(outline.answer(done, true)))));
         }
         commit.documents.push(self.ids.receipt_write(&key, &known).await?);
-        let receipt = self.enqueue_admitted(&acks, commit).await;
+        let receipt = self.enqueue_admitted(leases, commit).await;
         let ids = self.ids.clone();
         Ok(Box::pin(async move {
             let receipt = async { receipt?.await }.await;

@@ -12,10 +12,10 @@ use crate::cleaning::{CleanError, Cleaning, SnapshotStatus, snapshots};
 use crate::collections::Collections;
 use crate::commits::{CommitAnswer, CommitRefused, CommitRequest, Commits, LeaseOf, Pending};
 use crate::follow::{Follower, Resume, RoundsResume, TopicsFollower, TopicsQuery};
-use crate::forgetting::Forgetting;
+use crate::forgetting::{Forgetting, Forgotten};
 use crate::groups::{
-    Consumer, ConsumerOptions, Dedupe, Group, GroupCall, GroupError, GroupName, Groups, Handler, LeaseToken,
-    Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
+    Consumer, ConsumerOptions, Dedupe, ElsewhereShare, Group, GroupCall, GroupError, GroupName, Groups,
+    Handler, LeaseToken, PledgedLeases, Replay, Replayed, ReplayedLetters, Subscription, growth_limit,
 };
 use crate::homes::{Claims, HubList, Place};
 use crate::projections::{ProjectionError, Projections};
@@ -23,7 +23,7 @@ use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
 use crate::retry::Tries;
 use crate::schemas::Schemas;
 use crate::time_travel::TimeTravel;
-use crate::topics::{self, TopicNumbers, TopicsWatch, kept_of};
+use crate::topics::{self, NumberedTopic, TopicNumbers, TopicsWatch, kept_of};
 pub use assembly::{HubOptions, Limits, Store};
 use parking_lot::Mutex;
 use prombus_core::{
@@ -31,6 +31,7 @@ use prombus_core::{
     HomesError, HubId, Kept, LiveHub, MadeFor, NewTopics, ReadError, Receipt, Sequence, StoreStatus, Ticket,
     TopicConfig, TopicName, TopicNumber, TopicPatch, TopicRef, TopicState, Watched,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{MutexGuard, watch};
@@ -269,15 +270,31 @@ impl Hub {
     /// Forgets a key: when this returns, none of the events that the topic had of it can be read in any way, nor their dead
     /// letters and snapshots, and the documents of that key are deleted that projections of the topic have made. Says how
     /// many events of the topic went. The key may be published again.
+    ///
+    /// Where other hubs have topics with copies, it is for whoever asks to go on there: see [`Self::forget_here`].
     pub async fn forget(&self, topic: &TopicName, key: &str) -> Result<u64, CleanError> {
+        let forgotten = self.forget_here(topic, key, BTreeSet::new()).await?;
+        forgotten.elsewhere.iter().try_for_each(|copies| self.claims.check_place(copies))?;
+        Ok(forgotten.events)
+    }
+
+    /// Forgets a key in a topic that is at home here, and in those with its copies that are. Others are only named, and those where
+    /// that was `done` already are passed over.
+    pub async fn forget_here(
+        &self,
+        topic: &TopicName,
+        key: &str,
+        done: BTreeSet<TopicName>,
+    ) -> Result<Forgotten, CleanError> {
         let forgetting = Forgetting {
             log: self.store.log.clone(),
             cleaning: self.cleaning.clone(),
             groups: self.groups.clone(),
             projections: self.projections.clone(),
             schemas: self.schemas.clone(),
+            claims: self.claims.clone(),
         };
-        forgetting.forget(topic, key).await
+        forgetting.forget(topic, key, done).await
     }
 
     /// The topics with copies of events of a topic (`dual_write`) that [`Self::forget`] reaches.
@@ -316,7 +333,21 @@ impl Hub {
         &self,
         request: CommitRequest,
     ) -> Result<Pending<CommitAnswer>, CommitRefused> {
-        self.commits.enqueue(request).await
+        self.enqueue_commit_across(request, Vec::new()).await
+    }
+
+    /// The same for a commit some of whose leases are of topics at home on other hubs.
+    pub async fn enqueue_commit_across(
+        &self,
+        request: CommitRequest,
+        elsewhere: Vec<ElsewhereShare>,
+    ) -> Result<Pending<CommitAnswer>, CommitRefused> {
+        self.commits.enqueue(request, elsewhere).await
+    }
+
+    /// Pledges leases to a commit that is done on another hub, all of them or none.
+    pub async fn pledge(&self, leases: &[LeaseToken]) -> Result<PledgedLeases, CommitRefused> {
+        self.groups.pledge(leases).await
     }
 
     /// A group of a topic, made where it does not exist. Says whether it was.
@@ -463,7 +494,7 @@ impl Hub {
     }
 
     /// The topics whose leases these are, each once; of those that are gone, nothing.
-    pub async fn topics_of(&self, leases: &[LeaseToken]) -> Result<Vec<TopicName>, ReadError> {
+    pub async fn topics_of(&self, leases: &[LeaseToken]) -> Result<Vec<NumberedTopic>, ReadError> {
         let mut numbers: Vec<TopicNumber> = leases.iter().map(LeaseToken::topic).collect();
         numbers.sort_unstable();
         numbers.dedup();
@@ -473,9 +504,9 @@ impl Hub {
         let known = self.known_topics.lock().clone();
         let name = |topics: &TopicNumbers, number: &TopicNumber| {
             let at = topics.binary_search_by_key(number, |topic| topic.number).ok()?;
-            Some(topics[at].name.clone())
+            Some(topics[at].clone())
         };
-        let names: Vec<TopicName> = numbers.iter().filter_map(|number| name(&known, number)).collect();
+        let names: Vec<NumberedTopic> = numbers.iter().filter_map(|number| name(&known, number)).collect();
         if names.len() == numbers.len() {
             return Ok(names);
         }

@@ -31,6 +31,7 @@ pub use bus::{Bus, BusError, Layer};
 pub use cleaning::{CleanError, Cleaned, Cleaning, SnapshotStatus};
 pub use filter::{BadFilter, Cost, Filter, FilterError};
 pub use follow::{Follower, MAX_PARTITIONS, Resume, RoundsResume, TopicsFollower, TopicsQuery};
+pub use forgetting::Forgotten;
 pub use hub::{Hub, HubOptions, Limits, Store};
 pub use layers::CommitSize;
 pub use query::{

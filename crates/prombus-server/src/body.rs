@@ -62,6 +62,11 @@ impl BodyReader {
         }
     }
 
+    /// With another limit than requests of clients have.
+    pub fn at_most(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
+    }
+
     /// Marks a complete unit: the time for the next one starts now. `held` bytes are still in memory.
     pub fn start_anew(&mut self, held: usize) {
         (self.since, self.came) = (Instant::now(), 0);

@@ -1,6 +1,7 @@
 //! Commits, as HTTP and WebSocket both take them: what is asked for, whether the caller may, and what comes of it.
 
 mod elsewhere;
+mod pledges;
 
 use crate::answers;
 use crate::auth::{AccessRequest, Action, Caller};
@@ -14,7 +15,7 @@ use futures::future::BoxFuture;
 use prombus_core::document::WriteError;
 use prombus_core::{Append, CommitError, DocumentWrite, Json, JsonError, TopicName, WriteOp};
 use prombus_engine::commits::{CommitAnswer, CommitRefused, CommitRequest, LeaseOf};
-use prombus_engine::groups::{LeaseToken, MAX_BATCH};
+use prombus_engine::groups::{ElsewhereShare, LeaseToken, MAX_BATCH};
 use prombus_engine::{BusError, CommitSize, Hub};
 use prombus_wire::{CommitEventRequest, Object, WriteRequest};
 use serde_json::Value;
@@ -87,13 +88,19 @@ impl CommitCall {
         by: Requester,
     ) -> Result<BoxFuture<'static, Result<CommitOutcome, ApiError>>, ApiError> {
         match elsewhere::Elsewhere::of(&self, &by).await? {
-            None => self.enqueue_here(by).await,
+            None => {
+                let elsewhere = elsewhere::shares_of(&self, &by).await?;
+                self.enqueue_here(by, elsewhere).await
+            }
             Some(there) => {
                 let committed = async move {
                     match there.forward(&by).await? {
                         Some(committed) => Ok(committed),
                         // Its topic has come here meanwhile.
-                        None => self.enqueue_here(by).await?.await,
+                        None => {
+                            let elsewhere = elsewhere::shares_of(&self, &by).await?;
+                            self.enqueue_here(by, elsewhere).await?.await
+                        }
                     }
                 };
                 // Its place in the order is where it is forwarded to; what comes after it here waits until it is done.
@@ -103,9 +110,11 @@ impl CommitCall {
         }
     }
 
+    /// Has it done here, with those of its leases that are `elsewhere`.
     async fn enqueue_here(
         self,
         by: Requester,
+        elsewhere: Vec<ElsewhereShare>,
     ) -> Result<BoxFuture<'static, Result<CommitOutcome, ApiError>>, ApiError> {
         let Self { request, not_a_lease, .. } = self;
         let hub = by.app.hub()?;
@@ -116,9 +125,7 @@ impl CommitCall {
         };
         if !settled.iter().flatten().all(may_settle) {
             // A lease can be guessed, so whose it is must not be told.
-            return Err(ApiError::forbidden(
-                "this token does not allow subscribe on the topic and group of one of the leases",
-            ));
+            return Err(CommitRefused::NotAllowed.into());
         }
         if let Some(lease) = not_a_lease {
             return Err(ApiError::lease_expired(&lease));
@@ -127,7 +134,9 @@ impl CommitCall {
         let taken = RateCharge::admit(&by, &request.publish)?;
         let request = CommitRequest { caller: by.caller.name().map(str::to_owned), ..request };
         // One that the hub does not know is for the hub to refuse, which may have done this commit before.
-        let answer = hub.enqueue_commit(request).await.map_err(|error| taken.refused(&by, error))?;
+        let there: Vec<LeaseToken> = elsewhere.iter().flat_map(|share| share.leases.clone()).collect();
+        let answer = hub.enqueue_commit_across(request, elsewhere).await;
+        let answer = answer.map_err(|error| taken.refused(&by, error))?;
         let committed = async move {
             let answer = answer.await.map_err(|error| taken.refused(&by, error))?;
             if answer.repeated {
@@ -136,7 +145,7 @@ impl CommitCall {
             answer.published().into_iter().for_each(|(topic, new)| by.app.metrics.add_published(topic, new));
             let settled = settled.into_iter().zip(leases);
             let settled = settled.filter_map(|(of, lease)| Some((of?, lease))).collect();
-            Ok(CommitOutcome { answer: CommittedAnswer::Here(answer), settled, elsewhere: Vec::new() })
+            Ok(CommitOutcome { answer: CommittedAnswer::Here(answer), settled, elsewhere: there })
         };
         Ok(committed.boxed())
     }

@@ -110,11 +110,22 @@ impl ApiError {
     /// What another hub has answered.
     pub fn from_answer(status: StatusCode, body: &[u8]) -> Self {
         match serde_json::from_slice::<ErrorBody>(body) {
-            Ok(ErrorBody { error, message, details }) => {
-                Self { status, details, ..Self::new(error, message) }
-            }
+            Ok(body) => Self::from_told((status.as_u16(), body)),
             Err(_) => Self::unavailable(format!("the home of this answered {status}, and no reason")),
         }
+    }
+
+    /// What another hub is told of it, and tells on.
+    pub fn told(self) -> (u16, ErrorBody) {
+        let Self { status, code, message, details, .. } = self;
+        (status.as_u16(), ErrorBody { error: code, message, details })
+    }
+
+    /// What another hub has told.
+    pub fn from_told((status, body): (u16, ErrorBody)) -> Self {
+        let ErrorBody { error, message, details } = body;
+        let told = Self::new(error, message);
+        Self { status: StatusCode::from_u16(status).unwrap_or(told.status), details, ..told }
     }
 
     /// Whether it may be over in a moment.
@@ -646,6 +657,7 @@ impl From<CommitRefused> for ApiError {
         match error {
             CommitRefused::Bad(message) => Self::bad_request(message),
             CommitRefused::LeaseExpired(lease) => Self::lease_expired(&lease.to_string()),
+            CommitRefused::NotAllowed => Self::forbidden(error.to_string()),
             CommitRefused::IdConflict(ref id) => {
                 Self::new(ErrorCode::IdConflict, error.to_string()).with("commit_id", id.as_str())
             }

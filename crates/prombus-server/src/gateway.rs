@@ -408,6 +408,10 @@ const ROUTES: &[Route] = &[
     route("/v1/commit", || post(commit::commit), &[(Method::POST, Need::Token)]),
     // Hubs greet each other before they ask anything.
     route(cluster::HELLO, || post(cluster::hello), &[(Method::POST, Need::Nothing)]),
+    route(cluster::PUBLISHES, || post(cluster::publishes), &[(Method::POST, Need::Nothing)]),
+    route(cluster::FORGET, || post(cluster::forget), &[(Method::POST, Need::Nothing)]),
+    route(cluster::PLEDGE, || post(cluster::pledge), &[(Method::POST, Need::Nothing)]),
+    route(cluster::TELL, || post(cluster::tell), &[(Method::POST, Need::Nothing)]),
     route("/ws", || get(ws::upgrade), &[(Method::GET, Need::TokenOrLater)]),
     route("/ops", || get(ops::ops), &[(Method::GET, Need::Somewhere(Action::Admin))]),
     route("/healthz", || get(ops::healthz), &[(Method::GET, Need::Nothing)]),

@@ -42,6 +42,37 @@ pub(crate) fn from_request(
     Ok(Append { topic, placement: request.partition.map(Partition).into(), expect, event })
 }
 
+/// Writes the request that publishes an event to its topic: what [`from_request`] makes an event of.
+pub(crate) fn write_request(append: &Append, out: &mut Vec<u8>) {
+    let Append { placement, expect, event, .. } = append;
+    let NewEvent { id, ts, key, sid, headers, payload, caused_by, tags } = event;
+    out.extend_from_slice(b"{\"payload\":");
+    out.extend_from_slice(payload.as_bytes());
+    if let Some(key) = key {
+        out.extend_from_slice(b",\"key\":");
+        write_string(out, key);
+    }
+    let fields = [("sid", sid), ("headers", headers), ("tags", tags), ("caused_by", caused_by)];
+    for (name, json) in fields.into_iter().filter_map(|(name, json)| Some((name, json.as_deref()?))) {
+        out.extend_from_slice(format!(",\"{name}\":").as_bytes());
+        out.extend_from_slice(json.as_bytes());
+    }
+    if let Some(id) = id {
+        out.extend_from_slice(format!(",\"id\":\"{id}\"").as_bytes());
+    }
+    if let Some(ts) = ts {
+        out.extend_from_slice(format!(",\"ts\":{ts}").as_bytes());
+    }
+    if let Some(Partition(partition)) = placement.named() {
+        out.extend_from_slice(format!(",\"partition\":{partition}").as_bytes());
+    }
+    if let Some(Expect { last_id }) = expect {
+        let id = last_id.map_or_else(|| "null".to_owned(), |id| format!("\"{id}\""));
+        out.extend_from_slice(format!(",\"expect\":{{\"last_id\":{id}}}").as_bytes());
+    }
+    out.push(b'}');
+}
+
 /// The text as a part of the body, where it is one.
 fn shared(text: Text<'_>, body: &Bytes) -> Result<ByteString, ApiError> {
     match text.0 {
@@ -147,6 +178,26 @@ mod tests {
         assert!(inside(event.key.as_ref().unwrap().as_bytes()));
         assert_eq!(text(event.tags), r#"["a"]"#);
         assert_eq!(text(event.sid), r#""s""#);
+    }
+
+    #[test]
+    fn what_is_written_is_the_same_event() {
+        let id = "0198c0de-0000-7000-8000-000000000001";
+        for text in [
+            r#"{"payload":{"n":1.10,"big":123456789012345678901234567890}}"#.to_owned(),
+            r#"{"payload":null,"key":"a\"\u0001b","sid":"s","tags":["x"],"caused_by":["y"],"headers":{"x-a":"b"}}"#.to_owned(),
+            format!(r#"{{"payload":1,"id":"{id}","ts":7,"partition":3,"expect":{{"last_id":null}}}}"#),
+            format!(r#"{{"payload":1,"expect":{{"last_id":"{id}"}}}}"#),
+        ] {
+            let parse = |text: Vec<u8>| {
+                let body = Bytes::from(text);
+                from_request(topic(), parse_object(&body).unwrap(), &body).unwrap()
+            };
+            let event = parse(text.into_bytes());
+            let mut written = Vec::new();
+            write_request(&event, &mut written);
+            assert_eq!(parse(written), event);
+        }
     }
 
     #[test]

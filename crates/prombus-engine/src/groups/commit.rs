@@ -1,63 +1,78 @@
-//! Acks that are part of a larger commit.
+//! Acks that are part of a larger commit, of groups here and on other hubs.
 
-use super::group::Group;
-use super::state::Pledge;
-use super::stored::cursor_key;
-use super::{GroupError, Groups, LeaseToken, Session};
+use super::pledged::{PledgeOutcome, PledgedLeases};
+use super::{Groups, LeaseToken};
 use crate::bus::{Bus, BusError};
-use crate::commits::{CommitRefused, LeaseOf, Pending};
+use crate::commits::{CommitRefused, Pending};
 use crate::room::Admitted;
-use prombus_core::{CommitError, HomesError, Receipt};
-use std::collections::{BTreeMap, HashMap};
+use async_trait::async_trait;
+use prombus_core::{CommitError, CursorMove, Receipt, TopicName};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A group, and the leases of it that a commit settles.
-type Share = (Arc<Group>, Vec<LeaseToken>);
+/// Leases of a topic that is at home on another hub. That hub has looked whether whoever asks may settle them.
+#[async_trait]
+pub trait LeasesElsewhere: Send + Sync {
+    /// Has that hub pledge them, all or none of them, and gives what settles them in the commit. From then on until it is told,
+    /// it lets nobody else settle them, and moves none of these cursors.
+    async fn pledge(&self) -> Result<Vec<CursorMove>, CommitRefused>;
+
+    /// Tells that hub what came of the commit, also where `pledge` has failed. Where it cannot be told, it takes care that
+    /// nothing comes of the commit if it has not happened, and finds out whether it has.
+    async fn tell(&self, outcome: PledgeOutcome);
+}
+
+/// The part of a commit's leases that is at home on another hub.
+#[derive(Clone)]
+pub struct ElsewhereShare {
+    /// Their topic.
+    pub topic: TopicName,
+    /// Which they are.
+    pub leases: Vec<LeaseToken>,
+    /// How they are pledged.
+    pub at: Arc<dyn LeasesElsewhere>,
+}
+
+/// The leases that a commit settles.
+#[derive(Clone, Default)]
+pub(crate) struct CommitLeases {
+    pub here: Vec<LeaseToken>,
+    pub elsewhere: Vec<ElsewhereShare>,
+}
+
+/// The leases of a topic.
+enum Step {
+    Here(Vec<LeaseToken>),
+    Elsewhere(ElsewhereShare),
+}
+
+/// What is pledged to a commit.
+#[derive(Default)]
+struct AllPledged {
+    here: Vec<PledgedLeases>,
+    elsewhere: Vec<(ElsewhereShare, Vec<CursorMove>)>,
+}
 
 impl Groups {
-    /// The groups that leases belong to, in order.
-    pub(crate) fn leases(&self, leases: &[LeaseToken]) -> Result<Vec<LeaseOf>, CommitRefused> {
-        let groups = self.groups_of(leases)?;
-        let of = |group: Arc<Group>| LeaseOf { topic: group.topic.name.clone(), group: group.name.clone() };
-        Ok(groups.into_iter().map(of).collect())
-    }
-
-    fn groups_of(&self, leases: &[LeaseToken]) -> Result<Vec<Arc<Group>>, CommitRefused> {
-        let mut known: HashMap<Session, Arc<Group>> = HashMap::new();
-        let mut groups = Vec::with_capacity(leases.len());
-        for lease in leases {
-            let group = match known.get(&lease.session) {
-                Some(group) => group.clone(),
-                None => self.with_session(lease.session).ok_or(CommitRefused::LeaseExpired(*lease))?,
-            };
-            groups.push(known.entry(lease.session).or_insert(group).clone());
-        }
-        Ok(groups)
-    }
-
     /// Settles leases together with all else that `commit` does, or does nothing of it. When this has returned, its place
     /// in the order is fixed, or it has none and is refused.
     pub(crate) async fn enqueue(
-        &self,
-        acks: &[LeaseToken],
+        self: &Arc<Self>,
+        leases: CommitLeases,
         admitted: Admitted,
         bus: Arc<dyn Bus>,
     ) -> Result<Pending<Receipt>, CommitRefused> {
-        if acks.is_empty() && admitted.room.is_none() {
+        let CommitLeases { here, elsewhere } = &leases;
+        if here.is_empty() && elsewhere.is_empty() && admitted.room.is_none() {
             let ticket = bus.enqueue(&mut Arc::new(admitted.commit)).await?;
             return Ok(Box::pin(async move { Ok(ticket.await.map_err(BusError::from)?) }));
         }
-        // In the order of their names, so that two commits never wait for each other.
-        let mut shares: BTreeMap<(String, String), Share> = BTreeMap::new();
-        for (lease, group) in acks.iter().zip(self.groups_of(acks)?) {
-            let place = (group.topic.name.to_string(), group.name.to_string());
-            shares.entry(place).or_insert_with(|| (group, Vec::new())).1.push(*lease);
-        }
-        let shares: Vec<Share> = shares.into_values().collect();
+        // It is refused at once where one of them is not known here.
+        self.groups_of(here)?;
         let (enqueued, is_enqueued) = oneshot::channel();
         // On its own, because it must come to its end even if nobody waits for it any more.
-        let done = tokio::spawn(commit_with(shares, admitted, bus, enqueued));
+        let done = tokio::spawn(commit_with((self.clone(), leases), admitted, bus, enqueued));
         // One that is refused before that says so at its end.
         let _ = is_enqueued.await;
         Ok(Box::pin(async move {
@@ -67,31 +82,104 @@ impl Groups {
             })
         }))
     }
+
+    /// Pledges all leases of a commit, topic by topic in the order of their names, so that two commits never wait for each
+    /// other, whichever hubs they are done on.
+    async fn pledge_all(
+        self: &Arc<Self>,
+        CommitLeases { here, elsewhere }: CommitLeases,
+    ) -> Result<AllPledged, CommitRefused> {
+        let mut pledged = AllPledged::default();
+        if elsewhere.is_empty() {
+            // Those that are all here are in order anyway.
+            pledged.here.push(self.pledge(&here).await?);
+            return Ok(pledged);
+        }
+        let mut steps: BTreeMap<TopicName, Step> = BTreeMap::new();
+        for (lease, group) in here.iter().zip(self.groups_of(&here)?) {
+            let step = steps.entry(group.topic.name.clone()).or_insert_with(|| Step::Here(Vec::new()));
+            if let Step::Here(leases) = step {
+                leases.push(*lease);
+            }
+        }
+        steps.extend(elsewhere.into_iter().map(|share| (share.topic.clone(), Step::Elsewhere(share))));
+        for step in steps.into_values() {
+            let refused = match step {
+                Step::Here(leases) => match self.pledge(&leases).await {
+                    Ok(leases) => {
+                        pledged.here.push(leases);
+                        continue;
+                    }
+                    Err(refused) => refused,
+                },
+                Step::Elsewhere(share) => match share.at.pledge().await {
+                    Ok(moves) => {
+                        pledged.elsewhere.push((share, moves));
+                        continue;
+                    }
+                    Err(refused) => {
+                        share.at.tell(PledgeOutcome::NotDone).await;
+                        refused
+                    }
+                },
+            };
+            pledged.settle(PledgeOutcome::NotDone).await;
+            return Err(refused);
+        }
+        Ok(pledged)
+    }
+}
+
+impl AllPledged {
+    fn moves(&self) -> Vec<CursorMove> {
+        let here = self.here.iter().flat_map(PledgedLeases::moves);
+        here.chain(self.elsewhere.iter().flat_map(|(_, moves)| moves.iter().cloned())).collect()
+    }
+
+    async fn settle(self, outcome: PledgeOutcome) {
+        self.here.into_iter().for_each(|leases| leases.settle(outcome));
+        tell(&self.elsewhere, outcome).await;
+    }
+
+    /// The commit was refused. Gives a lease of a group that is no longer what it was, where that is why.
+    async fn refused(self, error: &CommitError) -> Option<LeaseToken> {
+        let lost = |(share, moves): &(ElsewhereShare, Vec<CursorMove>)| {
+            has_moved(moves, error).then(|| share.leases.first().copied()).flatten()
+        };
+        let elsewhere = self.elsewhere.iter().find_map(lost);
+        let here: Vec<Option<LeaseToken>> =
+            self.here.into_iter().map(|leases| leases.refused(error)).collect();
+        // A hub whose group was moved by somebody else has to look what there is.
+        let outcome = if elsewhere.is_some() { PledgeOutcome::Unknown } else { PledgeOutcome::NotDone };
+        tell(&self.elsewhere, outcome).await;
+        here.into_iter().flatten().next().or(elsewhere)
+    }
+}
+
+async fn tell(elsewhere: &[(ElsewhereShare, Vec<CursorMove>)], outcome: PledgeOutcome) {
+    futures::future::join_all(elsewhere.iter().map(|(share, _)| share.at.tell(outcome))).await;
+}
+
+/// Whether an error says that someone else has moved one of these cursors, or that their topic is another one.
+fn has_moved(moves: &[CursorMove], error: &CommitError) -> bool {
+    moves.iter().any(|step| match error {
+        CommitError::CursorMoved { reader, .. } | CommitError::EpochOver { reader, .. } => {
+            *reader == step.key.reader
+        }
+        CommitError::TopicReplaced(topic) | CommitError::TopicNotFound(topic) => *topic == step.key.topic,
+        _ => false,
+    })
 }
 
 async fn commit_with(
-    shares: Vec<Share>,
+    (groups, leases): (Arc<Groups>, CommitLeases),
     admitted: Admitted,
     bus: Arc<dyn Bus>,
     enqueued: oneshot::Sender<()>,
 ) -> Result<Receipt, CommitRefused> {
     let Admitted { mut commit, room } = admitted;
-    let mut turns = Vec::with_capacity(shares.len());
-    for (group, _) in &shares {
-        turns.push(group.writing.clone().lock_owned().await);
-    }
-    for (group, leases) in &shares {
-        match (group.check_home().await, leases.first()) {
-            (Err(GroupError::Home(HomesError::Lost(_))), Some(lease)) => {
-                return Err(CommitRefused::LeaseExpired(*lease));
-            }
-            (checked, _) => checked?,
-        }
-    }
-    let pledges = pledge_all(&shares)?;
-    for ((group, _), pledge) in shares.iter().zip(&pledges) {
-        commit.cursors.extend(pledge.moves.iter().flat_map(|step| group.partition_moves(step)));
-    }
+    let pledged = groups.pledge_all(leases).await?;
+    commit.cursors.extend(pledged.moves());
     let ticket = bus.enqueue(&mut Arc::new(commit)).await;
     // Whoever no longer waits does not want to know.
     let _ = enqueued.send(());
@@ -99,64 +187,22 @@ async fn commit_with(
     if let Some(room) = room {
         room.give_back();
     }
-    let mut spent = None;
-    for ((group, leases), pledge) in shares.iter().zip(pledges) {
-        {
-            let mut state = group.state.lock();
-            match &answer {
-                Ok(_) => state.redeem(pledge, group.now()),
-                Err(_) => state.unpledge(pledge),
-            }
+    match answer {
+        Ok(receipt) => {
+            pledged.settle(PledgeOutcome::Done).await;
+            Ok(receipt)
         }
-        if let Err(BusError::Commit(error)) = &answer
-            && has_lost(group, error)
-        {
-            // Someone else has the group now, and its leases with it.
-            group.fail_for(error.clone().into());
-            spent = spent.or(leases.first().copied());
+        Err(BusError::Commit(error @ CommitError::Unknown(_))) => {
+            pledged.settle(PledgeOutcome::Unknown).await;
+            Err(BusError::Commit(error).into())
         }
-        group.wake_keeper();
-    }
-    drop(turns);
-    match spent {
-        Some(lease) => Err(CommitRefused::LeaseExpired(lease)),
-        None => Ok(answer?),
-    }
-}
-
-/// Whether an error says that a group is no longer what it was when it gave its leases.
-fn has_lost(group: &Group, error: &CommitError) -> bool {
-    match error {
-        CommitError::CursorMoved { reader, .. } | CommitError::EpochOver { reader, .. } => {
-            *reader == cursor_key(&group.topic.name, &group.name, 0).reader
-        }
-        CommitError::TopicReplaced(topic) | CommitError::TopicNotFound(topic) => *topic == group.topic.name,
-        _ => false,
-    }
-}
-
-/// Pledges the leases of all groups, or of none.
-fn pledge_all(shares: &[Share]) -> Result<Vec<Pledge>, CommitRefused> {
-    let mut pledges = Vec::with_capacity(shares.len());
-    for (group, leases) in shares {
-        let pledged = {
-            let mut state = group.state.lock();
-            state.tick(group.now());
-            match leases.first() {
-                Some(lease) if group.has_failed() => Err(*lease),
-                _ => state.pledge(leases),
-            }
-        };
-        match pledged {
-            Ok(pledge) => pledges.push(pledge),
-            Err(spent) => {
-                for ((group, _), pledge) in shares.iter().zip(pledges) {
-                    group.state.lock().unpledge(pledge);
-                    group.wake_keeper();
-                }
-                return Err(CommitRefused::LeaseExpired(spent));
-            }
+        Err(BusError::Commit(error)) => match pledged.refused(&error).await {
+            Some(lease) => Err(CommitRefused::LeaseExpired(lease)),
+            None => Err(BusError::Commit(error).into()),
+        },
+        Err(error) => {
+            pledged.settle(PledgeOutcome::NotDone).await;
+            Err(error.into())
         }
     }
-    Ok(pledges)
 }

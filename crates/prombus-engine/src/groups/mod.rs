@@ -28,6 +28,7 @@ mod normal;
 mod options;
 mod partition_queue;
 mod places;
+mod pledged;
 mod progress;
 mod pull;
 mod registry;
@@ -39,6 +40,8 @@ mod status;
 mod stored;
 
 pub use ahead::ReadAhead;
+pub(crate) use commit::CommitLeases;
+pub use commit::{ElsewhereShare, LeasesElsewhere};
 pub use consumer::{Acks, Consumer, ConsumerOptions, Rebalance, Received, Subscription};
 pub use count::{Preview, PreviewPartition};
 pub use dead::{DeadLetter, FailedBy};
@@ -51,6 +54,7 @@ pub(crate) use normal::not_normalized;
 pub use options::{
     GroupName, GroupOptions, MAX_ACK_TIMEOUT_MS, MAX_DELAY_MS, Mode, OptionsChange, OptionsPatch, Ordering,
 };
+pub use pledged::{PledgeOutcome, PledgedLeases};
 pub use pull::{InTurn, MAX_BATCH, Present, Pull, PullTurns, Turn};
 pub use registry::{GroupCall, Groups};
 pub use replay::{LETTER_BYTES_AT_ONCE, Replay, ReplayTo, Replayed, ReplayedLetters};

@@ -77,6 +77,14 @@ impl Groups {
         self.seats.with_session(session)
     }
 
+    /// The next time that a group is loaded, its topic gets a later epoch than any of its cursors has.
+    pub(super) fn is_ours_no_more(&self, group: &Group) {
+        // Where there is another topic of that name, this group is no more, and neither are its cursors.
+        if let Ok(slot) = self.seats.slot(&group.topic, &group.name) {
+            slot.is_ours.store(false, Ordering::Release);
+        }
+    }
+
     /// A group that exists.
     pub async fn find(&self, topic: &TopicName, name: &GroupName) -> Result<Arc<Group>, GroupError> {
         let state = self.hub.log.topic(topic).await?;

@@ -15,8 +15,8 @@ use crate::query::{From, Query, QueryError, QueryPosition, Reader};
 use crate::retry;
 use bytes::Bytes;
 use prombus_core::{
-    Append, Commit, Cursor, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, Offset, Origin, Partition,
-    ReadError, TopicName, TopicState,
+    Append, Commit, CommitError, Cursor, CursorKey, CursorMove, CursorTarget, Epoch, EventLog, HomesError,
+    Offset, Origin, Partition, ReadError, TopicName, TopicState,
 };
 use roaring::RoaringTreemap;
 use std::collections::{BTreeMap, HashSet};
@@ -179,6 +179,19 @@ struct Replaying<'a> {
 
 impl Replaying<'_> {
     async fn run(mut self, letters: TopicState) -> Result<Replayed, GroupError> {
+        let Err(error) = self.go_through(letters).await else { return Ok(self.answer) };
+        let sent = self.answer.replayed + self.failed_again as u64;
+        // Whoever has the topic now would be asked for all of it, and knows of no letter that it must leave out.
+        match self.replay.force && sent > 0 && is_lost(&error) {
+            true => Err(CommitError::Unknown(format!(
+                "the topic has moved to another hub after {sent} letters were replayed; without force, these are left out"
+            ))
+            .into()),
+            false => Err(error),
+        }
+    }
+
+    async fn go_through(&mut self, letters: TopicState) -> Result<(), GroupError> {
         let query = Query { filter: self.replay.filter.clone(), ..Query::of_all(From::Earliest) };
         let log = self.groups.hub.log.clone();
         let reader = Reader::new(log, letters, query, QueryPosition::START)?;
@@ -195,7 +208,7 @@ impl Replaying<'_> {
                 break;
             }
         }
-        Ok(self.answer)
+        Ok(())
     }
 
     /// How many letters may still be replayed, or tried.
@@ -389,6 +402,15 @@ impl Replaying<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether an error says that the topic is at home elsewhere.
+fn is_lost(error: &GroupError) -> bool {
+    matches!(
+        error,
+        GroupError::Home(HomesError::Lost(_) | HomesError::Elsewhere { .. })
+            | GroupError::Bus(BusError::Commit(CommitError::EpochOver { .. }))
+    )
 }
 
 impl std::convert::From<ProjectionError> for GroupError {

@@ -86,7 +86,8 @@ impl Claims {
         hubs.iter().find(|hub| hub.id == *home).map_or(Place::Here, |hub| Place::At(hub.clone()))
     }
 
-    pub(super) fn check_place(&self, topic: &TopicName) -> Result<(), HomesError> {
+    /// Refuses a topic that belongs to another hub.
+    pub fn check_place(&self, topic: &TopicName) -> Result<(), HomesError> {
         match self.place(topic) {
             Place::Here => Ok(()),
             Place::At(LiveHub { id: hub, .. }) => Err(HomesError::Elsewhere { topic: topic.clone(), hub }),

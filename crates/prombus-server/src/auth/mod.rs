@@ -251,6 +251,15 @@ impl Caller {
         Self::new(Identity { rules, until: None, verified: None, name: None, subject: None })
     }
 
+    /// Whether both were known by the same token, shown at the same time.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     fn new(identity: Identity) -> Self {
         Self(Some(Arc::new(identity)))
     }

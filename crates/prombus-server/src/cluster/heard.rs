@@ -1,6 +1,7 @@
 //! What other hubs ask of this one: whether it is from them, for whom, and what they are answered.
 
 use super::Cluster;
+use super::batch;
 use super::peers::{Hello, Welcome};
 use super::told::{
     ANSWER, CALLER, FORWARD, MOVED, NOT_BEGUN, STALE, Told, answered, carried, read_caller, upgrade_headers,
@@ -143,7 +144,12 @@ pub(crate) async fn hear(app: &App, cluster: &Cluster, request: Request) -> Resu
     });
     // What a connection may publish was counted where the caller's connection is.
     parts.extensions.insert(ConnectionRate::default());
-    let body = BodyReader::new(body, &parts, app).whole().await;
+    let body = BodyReader::new(body, &parts, app);
+    let body = match parts.uri.path() {
+        batch::PATH => body.at_most(batch::MAX_REQUEST_BYTES),
+        _ => body,
+    };
+    let body = body.whole().await;
     let body = body.map_err(|error| Box::new(answer.sign(error.into_response())))?;
     let carried = carried(&parts.headers);
     if digest_of(&carried, &body) != told.digest {

@@ -1,24 +1,35 @@
 //! Several hubs on one store: who they are to each other, and how what is asked of one gets to the one that it is for.
 
+mod batch;
 mod door;
+mod forgetting;
 mod gather;
 mod heard;
+mod lanes;
 mod peers;
 mod place;
+mod pledges;
 mod told;
 mod trust;
 
+pub(crate) use batch::{PATH as PUBLISHES, publishes};
 pub(crate) use door::{Patience, Question, Step, door, put_question};
+pub(crate) use forgetting::{PATH as FORGET, forget, forget_everywhere};
 pub(crate) use gather::{Part, gather};
 pub(crate) use heard::{CallerFrame, Forwarded, Vouched, hear, hello, is_forwarded};
-pub(crate) use peers::{Forward, HELLO, OpenedSocket, Voucher};
+pub(crate) use lanes::Published;
+pub(crate) use peers::{Forward, HELLO, OpenedSocket, Sent, Voucher};
 pub(crate) use place::About;
+pub(crate) use pledges::{AskedPledge, PLEDGE, Pledged, TELL, Told as ToldOutcome, pledge, tell, until_gone};
 use trust::MIN_SECRET_BYTES;
 
 use crate::auth::{AuthOptions, Secret};
+use crate::error::ApiError;
 use crate::tls::TlsFiles;
+use lanes::Lanes;
 use parking_lot::Mutex;
 use peers::{Connections, Peer};
+use pledges::Pledges;
 use prombus_core::HomesError;
 use prombus_core::{AboutHub, HubId, LiveHub};
 use prombus_engine::Hub;
@@ -107,6 +118,10 @@ pub(crate) struct Cluster {
     trust: Trust,
     connections: Connections,
     peers: Mutex<HashMap<PeerKey, Arc<Peer>>>,
+    /// Publishes on their way to others.
+    lanes: Lanes,
+    /// What is kept for commits of others.
+    pledges: Pledges,
     /// What became of what was forwarded.
     counts: Counts,
 }
@@ -161,6 +176,8 @@ impl Cluster {
             connections: Connections::new(tls)?,
             options,
             peers: Mutex::default(),
+            lanes: Lanes::default(),
+            pledges: Pledges::default(),
             counts: Counts::default(),
         })
     }
@@ -215,6 +232,11 @@ impl Cluster {
     /// The metrics of what was forwarded.
     pub fn counts_text(&self) -> String {
         self.counts.text()
+    }
+
+    /// A name that nothing else has.
+    pub fn random_name() -> Result<String, ApiError> {
+        Ok(trust::hex(&trust::nonce().map_err(ApiError::internal)?))
     }
 
     fn peer(&self, hub: &LiveHub) -> Arc<Peer> {

@@ -40,6 +40,8 @@ const MAX_HELLO_BYTES: usize = 4 << 10;
 
 /// So many requests are under way to a hub at most, each on a connection of its own; more are refused.
 const MAX_CALLS: usize = 2_048;
+/// So many publishes are on their way to a hub at most; more wait.
+const MAX_PUBLISHES: usize = 4_096;
 /// So many connections to a hub are kept open for later.
 const MAX_IDLE: usize = 64;
 /// Names that only hubs use.
@@ -105,11 +107,17 @@ pub(super) struct Peer {
     session: tokio::sync::Mutex<Option<Arc<Session>>>,
     /// Room for requests that are under way.
     calls: Arc<Semaphore>,
+    /// Room for publishes that wait, or are under way.
+    pub publishes: Arc<Semaphore>,
 }
 
 impl Default for Peer {
     fn default() -> Self {
-        Self { session: tokio::sync::Mutex::default(), calls: Arc::new(Semaphore::new(MAX_CALLS)) }
+        Self {
+            session: tokio::sync::Mutex::default(),
+            calls: Arc::new(Semaphore::new(MAX_CALLS)),
+            publishes: Arc::new(Semaphore::new(MAX_PUBLISHES)),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
-//! Commits whose leases are of a topic at home on another hub: they are done there.
+//! Commits with leases of topics at home on other hubs. They are done at the home of most of them, and the others are pledged to
+//! them there first.
 
+use super::pledges::PledgeAt;
 use super::{CommitCall, CommitOutcome, CommittedAnswer, Requester};
 use crate::cluster::{Cluster, Forward, Patience, Question, Step, put_question};
 use crate::error::ApiError;
@@ -7,9 +9,8 @@ use crate::media::JSON;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
-use prombus_core::TopicName;
-use prombus_engine::Hub;
-use prombus_engine::groups::LeaseToken;
+use prombus_core::{HubId, TopicName};
+use prombus_engine::groups::{ElsewhereShare, LeaseToken};
 use prombus_engine::homes::Place;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -20,22 +21,51 @@ const MAX_ANSWER_BYTES: usize = 32 << 20;
 /// What a frame has beside the fields of a request.
 const OF_FRAMES: [&str; 2] = ["op", "corr"];
 
-/// The topic of these leases, if that is at home on another hub.
-async fn home_of(hub: &Hub, leases: &[LeaseToken]) -> Result<Option<TopicName>, ApiError> {
-    let topics = hub.topics_of(leases).await?;
-    let Some(first) = topics.first() else { return Ok(None) };
-    let place = hub.place(first);
-    if topics.iter().any(|topic| hub.place(topic) != place) {
-        return Err(ApiError::bad_request(
-            "the leases are of topics at home on different hubs, which one commit cannot settle; send a commit for each topic",
-        ));
+/// The leases of one topic, and where that is at home.
+struct Located {
+    topic: TopicName,
+    leases: Vec<LeaseToken>,
+    place: Place,
+}
+
+impl Located {
+    /// The hub; `None` for this one.
+    fn hub(&self) -> Option<&HubId> {
+        match &self.place {
+            Place::Here => None,
+            Place::At(hub) => Some(&hub.id),
+        }
     }
-    Ok((place != Place::Here).then(|| first.clone()))
+}
+
+/// Where leases are at home, by topic. Those whose topic is gone are nowhere.
+async fn locate(leases: &[LeaseToken], by: &Requester) -> Result<Vec<Located>, ApiError> {
+    let hub = by.app.hub()?;
+    let mut located: Vec<Located> = Vec::new();
+    for topic in hub.topics_of(leases).await? {
+        let is_of = |lease: &&LeaseToken| lease.topic() == topic.number;
+        let leases = leases.iter().filter(is_of).copied().collect();
+        located.push(Located { place: hub.place(&topic.name), topic: topic.name, leases });
+    }
+    Ok(located)
+}
+
+/// The leases of a commit that is done here which are at home elsewhere.
+pub(super) async fn shares_of(call: &CommitCall, by: &Requester) -> Result<Vec<ElsewhereShare>, ApiError> {
+    let Some(cluster) = &by.app.cluster else { return Ok(Vec::new()) };
+    let located = locate(&call.request.acks, by).await?;
+    let elsewhere = located.into_iter().filter(|one| one.place != Place::Here);
+    let share = |Located { topic, leases, .. }| {
+        let at = PledgeAt::new(cluster.clone(), by, (&topic, &leases))?;
+        Ok(ElsewhereShare { topic, leases, at: Arc::new(at) })
+    };
+    elsewhere.map(share).collect()
 }
 
 /// A commit for another hub.
 pub(super) struct Elsewhere {
     cluster: Arc<Cluster>,
+    /// A topic that is at home there.
     topic: TopicName,
     /// A request, or a frame.
     asked: Bytes,
@@ -46,14 +76,21 @@ pub(super) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// What becomes of a commit that another hub is to do; `None` for one that is done here.
+    /// What becomes of a commit that another hub is to do, because it is the home of most of its leases; `None` for one that is
+    /// done here.
     pub async fn of(call: &CommitCall, by: &Requester) -> Result<Option<Self>, ApiError> {
         let Some(cluster) = by.app.cluster.clone().filter(|_| !by.is_forwarded) else { return Ok(None) };
         let CommitCall { request, asked, .. } = call;
-        let home = home_of(by.app.hub()?, &request.acks).await?;
-        Ok(home.map(|topic| Self {
+        let located = locate(&request.acks, by).await?;
+        let mut counts: BTreeMap<Option<&HubId>, usize> = BTreeMap::new();
+        located.iter().for_each(|one| *counts.entry(one.hub()).or_default() += one.leases.len());
+        // Of those that have as many, this hub if it is among them.
+        let most = counts.iter().max_by_key(|(hub, count)| (**count, hub.is_none()));
+        let Some((Some(home), _)) = most else { return Ok(None) };
+        let first = located.iter().find(|one| one.hub() == Some(home));
+        Ok(first.map(|one| Self {
             cluster,
-            topic,
+            topic: one.topic.clone(),
             asked: asked.clone(),
             acks: request.acks.clone(),
             published: request.publish.len(),

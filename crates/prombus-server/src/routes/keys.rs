@@ -4,6 +4,7 @@ use super::events::read_hub;
 use crate::answers::{self, json_of};
 use crate::auth::{AccessRequest, Action, Caller};
 use crate::body::BodyReader;
+use crate::cluster::forget_everywhere;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::media;
@@ -50,7 +51,7 @@ pub(crate) async fn forget(
     for copies in hub.topics_of_copies(&topic).await? {
         caller.check(AccessRequest::on(Action::Admin, copies.as_str()))?;
     }
-    let events = hub.forget(&topic, key).await?;
+    let events = forget_everywhere(&app, &topic, key).await?;
     Ok(json_of(StatusCode::OK, &ForgetAnswer { events }))
 }
 

@@ -2,7 +2,9 @@
 
 use super::ndjson;
 use crate::answers;
+use crate::auth::Caller;
 use crate::body::BodyReader;
+use crate::cluster::Published;
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::incoming;
@@ -14,10 +16,11 @@ use axum::extract::{Request, State};
 use axum::http::Extensions;
 use axum::response::Response;
 use bytes::Bytes;
-use prombus_core::{Append, Commit, CommitError, Receipt, Ticket, TopicName};
+use prombus_core::{Append, Commit, CommitError, LiveHub, Receipt, Ticket, TopicName};
 use prombus_engine::{BusError, CommitSize};
 use prombus_wire::{EventRequest, each_event};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// How many events of an array there is room for before it is known how many it has.
 const ARRAY_EVENTS: usize = 128;
@@ -34,12 +37,7 @@ pub(crate) async fn raw(
     let topic = names?.topic()?;
     media::check_coding(&parts.headers)?;
     let append = incoming::from_parts(topic.clone(), &parts, body)?;
-    publish_one(&Publisher { app, rate: rate_of(&parts.extensions), topic }, append).await
-}
-
-/// How fast the connection of a request may be. Only in tests are there requests without a connection.
-fn rate_of(extensions: &Extensions) -> ConnectionRate {
-    extensions.get().cloned().unwrap_or_default()
+    publish_one(&Publisher::of(app, &parts.extensions, topic), append).await
 }
 
 /// `POST /v1/topics/{topic}/events`.
@@ -52,7 +50,7 @@ pub(crate) async fn events(
     Params::parse(parts.uri.query())?.done("none")?;
     let (topic, body_type) = (names?.topic()?, media::body_type(&parts.headers)?);
     let intake = BodyReader::new(body, &parts, &app);
-    let publisher = &Publisher { app, rate: rate_of(&parts.extensions), topic };
+    let publisher = &Publisher::of(app, &parts.extensions, topic);
     match body_type {
         BodyType::Lines => ndjson::import(publisher, intake).await,
         BodyType::Json => {
@@ -106,22 +104,75 @@ pub(crate) fn parse_array(
 }
 
 /// Publishes what comes over one connection to one topic.
+#[derive(Clone)]
 pub(crate) struct Publisher {
     pub app: App,
     pub rate: ConnectionRate,
     pub topic: TopicName,
+    /// Whose right to publish to the topic was checked.
+    pub caller: Caller,
+}
+
+/// Where events have their place in the order.
+pub(crate) enum Placed {
+    Here(Ticket),
+    /// On the way to another hub.
+    There(oneshot::Receiver<Published>),
 }
 
 impl Publisher {
-    /// Gives events their place in the order, where they do not come too fast.
-    pub async fn enqueue(&self, commit: &mut Arc<Commit>) -> Result<Ticket, PublishError> {
+    /// The publisher of a request to a topic.
+    fn of(app: App, extensions: &Extensions, topic: TopicName) -> Self {
+        // Only in tests are there requests without a connection.
+        let rate = extensions.get().cloned().unwrap_or_default();
+        let caller = extensions.get().cloned().unwrap_or_else(Caller::nobody);
+        Self { app, rate, topic, caller }
+    }
+
+    /// The hub that the events go to; `None` for this one.
+    pub fn destination(&self) -> Option<LiveHub> {
+        let (cluster, hub) = (self.app.cluster.as_ref()?, self.app.hub().ok()?);
+        cluster.publishes_at(hub, &self.topic)
+    }
+
+    /// Gives events their place in the order at that hub, where they do not come too fast.
+    pub async fn enqueue(
+        &self,
+        to: Option<LiveHub>,
+        commit: &mut Arc<Commit>,
+    ) -> Result<Placed, PublishError> {
+        let (Some(to), Some(cluster)) = (to, &self.app.cluster) else {
+            return Ok(Placed::Here(self.enqueue_here(commit).await?));
+        };
+        // What the topic may take is counted at its home.
+        self.rate.admit(commit.events.len())?;
+        let alone = Self { rate: ConnectionRate::default(), ..self.clone() };
+        Ok(Placed::There(cluster.publish_at(to, alone, commit.clone()).await))
+    }
+
+    /// Waits for what comes of that, and counts.
+    pub async fn answer(&self, placed: Placed, count: usize) -> Result<Receipt, PublishError> {
+        match placed {
+            Placed::Here(ticket) => self.answer_here(ticket, count).await,
+            Placed::There(told) => {
+                let published = told.await.unwrap_or_else(|_| {
+                    let error = ApiError::unavailable("the publish was given up on its way to another hub");
+                    Err(error.with("outcome", "unknown").into())
+                });
+                published.inspect_err(|_| self.rate.put_back(count))
+            }
+        }
+    }
+
+    /// Gives events their place in the order of this hub, wherever their topic is at home.
+    pub async fn enqueue_here(&self, commit: &mut Arc<Commit>) -> Result<Ticket, PublishError> {
         let (hub, count) = (self.app.hub()?, commit.events.len());
         self.app.rates.admit(&self.rate, &self.topic, count)?;
         Ok(hub.enqueue(commit).await.inspect_err(|_| self.put_back(count))?)
     }
 
     /// Waits for what comes of that, and counts.
-    pub async fn answer(&self, ticket: Ticket, count: usize) -> Result<Receipt, PublishError> {
+    pub async fn answer_here(&self, ticket: Ticket, count: usize) -> Result<Receipt, PublishError> {
         let receipt = ticket.await.inspect_err(|_| self.put_back(count)).map_err(BusError::from)?;
         self.app.metrics.count_published(&self.topic, &receipt);
         Ok(receipt)
@@ -129,8 +180,8 @@ impl Publisher {
 
     /// Publishes events. Those that are refused are still there.
     pub async fn publish(&self, commit: &mut Arc<Commit>) -> Result<Receipt, PublishError> {
-        let ticket = self.enqueue(commit).await?;
-        self.answer(ticket, commit.events.len()).await
+        let placed = self.enqueue(self.destination(), commit).await?;
+        self.answer(placed, commit.events.len()).await
     }
 
     fn put_back(&self, count: usize) {

@@ -261,11 +261,11 @@ impl Calls {
         }
         match effect {
             Effect::Send(_) => {}
-            Effect::Publish { corr, topic, events, array } => {
+            Effect::Publish { corr, caller, topic, events, array } => {
                 let bytes = events.iter().map(|one| one.event.size()).sum();
                 let count = events.len();
                 self.unanswered_bytes += bytes;
-                self.publish_queue.publish(topic, events, Publish { corr, count, array, bytes });
+                self.publish_queue.publish((topic, caller), events, Publish { corr, count, array, bytes });
             }
             Effect::Subscribe { corr, wanted, call } => self.subscribe(corr, wanted, (call, session)),
             Effect::List { corr, wanted, call } => self.list((corr, wanted, call)),

@@ -3,21 +3,26 @@
 //!
 //! Publishes that arrive together and cannot fail individually become one commit: an event without its own id,
 //! expectation or partition is refused either for what it is, before it is enqueued, or for a reason that concerns all
-//! of them.
+//! of them. What goes to another hub is gathered on its way there, where each of them is a commit of its own.
+//!
+//! Commits and publishes that are done by different hubs meet nowhere, so one of them is waited for before the next of the other
+//! kind is on its way.
 
 use super::calls::Done;
 use super::frames::Corr;
+use crate::auth::Caller;
 use crate::commit::{CommitCall, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
-use crate::routes::publish::{PublishError, Publisher};
+use crate::routes::publish::{Placed, PublishError, Publisher};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesOrdered, StreamExt};
-use prombus_core::{Append, Commit, Receipt, Ticket, TopicName};
+use prombus_core::{Append, Commit, LiveHub, Receipt, TopicName};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Maximum number of publishes that go together.
 const MAX_TOGETHER: usize = 1_000;
@@ -47,6 +52,7 @@ pub(super) struct PublishDone {
 pub(super) struct PublishQueue {
     app: App,
     rate: ConnectionRate,
+    unanswered: Unanswered,
     /// Those that have no place in the order yet. Only the first of them is at it.
     waiting: VecDeque<BoxFuture<'static, Answer>>,
     /// Those that have one.
@@ -59,6 +65,7 @@ pub(super) struct PublishQueue {
 /// Publishes that are about to go together.
 struct Together {
     topic: TopicName,
+    caller: Caller,
     events: Vec<Append>,
     publishes: Vec<Publish>,
     bytes: usize,
@@ -69,7 +76,8 @@ impl PublishQueue {
         let limited = rate.is_limited() || app.rates.are_limited();
         let max_together = if limited { 0 } else { MAX_TOGETHER_BYTES.min(commit_bytes) };
         let (waiting, enqueued) = (VecDeque::new(), FuturesOrdered::new());
-        Self { app, rate, waiting, enqueued, together: None, max_together }
+        let unanswered = Unanswered::default();
+        Self { app, rate, unanswered, waiting, enqueued, together: None, max_together }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -77,7 +85,7 @@ impl PublishQueue {
     }
 
     /// Takes a publish, which is in line once the next [`Self::submit`] is done.
-    pub fn publish(&mut self, topic: TopicName, events: Vec<Append>, publish: Publish) {
+    pub fn publish(&mut self, (topic, caller): (TopicName, Caller), events: Vec<Append>, publish: Publish) {
         let (bytes, most) = (publish.bytes, self.max_together);
         let is_plain =
             |one: &Append| one.event.id.is_none() && one.expect.is_none() && one.placement.named().is_none();
@@ -85,6 +93,7 @@ impl PublishQueue {
         let fits = |with: &Together| {
             may_go_together
                 && with.topic == topic
+                && with.caller.is_same(&caller)
                 && with.publishes.len() < MAX_TOGETHER
                 && with.bytes + bytes <= most
         };
@@ -97,7 +106,9 @@ impl PublishQueue {
                 with.publishes.push(publish);
                 with.bytes += bytes;
             }
-            None => self.together = Some(Together { topic, events, publishes: vec![publish], bytes }),
+            None => {
+                self.together = Some(Together { topic, caller, events, publishes: vec![publish], bytes });
+            }
         }
         if !may_go_together {
             self.submit();
@@ -106,9 +117,11 @@ impl PublishQueue {
 
     /// Puts what has gathered in line.
     pub fn submit(&mut self) {
-        if let Some(Together { topic, events, publishes, .. }) = self.together.take() {
-            let publisher = Publisher { app: self.app.clone(), rate: self.rate.clone(), topic };
-            self.waiting.push_back(enqueue(publisher, events, publishes).boxed());
+        if let Some(Together { topic, caller, events, publishes, .. }) = self.together.take() {
+            let (app, rate) = (self.app.clone(), self.rate.clone());
+            let publisher = Publisher { app, rate, topic, caller };
+            let unanswered = self.unanswered.clone();
+            self.waiting.push_back(enqueue(publisher, events, (publishes, unanswered)).boxed());
         }
     }
 
@@ -116,7 +129,8 @@ impl PublishQueue {
     pub fn commit(&mut self, corr: Corr, asked: CommitCall, by: Requester) {
         // What was published before goes before.
         self.submit();
-        self.waiting.push_back(enqueue_commit(corr, asked, by).boxed());
+        let unanswered = self.unanswered.clone();
+        self.waiting.push_back(enqueue_commit(corr, asked, (by, unanswered)).boxed());
     }
 
     /// The outcome of the next one, in their order; `None` where none is in flight. Whoever waits for it also gets
@@ -140,43 +154,114 @@ impl PublishQueue {
     }
 }
 
-async fn enqueue_commit(corr: Corr, asked: CommitCall, by: Requester) -> Answer {
+/// What has a place in the order and no outcome yet.
+#[derive(Clone, Default)]
+struct Unanswered {
+    commits: Count,
+    /// Publishes that are on their way to another hub.
+    there: Count,
+}
+
+/// How many there are.
+#[derive(Clone)]
+struct Count(Arc<watch::Sender<usize>>);
+
+impl Default for Count {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Count {
+    /// One more, until what this gives is dropped.
+    fn one(&self) -> Counted {
+        self.0.send_modify(|count| *count += 1);
+        Counted(self.clone())
+    }
+
+    async fn none_left(&self) {
+        // The sender is there as long as this is.
+        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// One that counts.
+struct Counted(Count);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
+    }
+}
+
+async fn enqueue_commit(corr: Corr, asked: CommitCall, (by, unanswered): (Requester, Unanswered)) -> Answer {
+    unanswered.there.none_left().await;
+    let under_way = unanswered.commits.one();
     let bytes = asked.bytes;
     let committed = asked.enqueue(by).await;
-    let answer = async { committed?.await };
+    let answer = async move {
+        let _until_it_is_done = under_way;
+        committed?.await
+    };
     answer.map(move |result| Done::Committed { corr, bytes, result }).boxed()
 }
 
-/// Publishes that went as one commit, and its ticket, or why it has none.
+/// Publishes that went as one commit, and its place, or why it has none.
 struct Sent {
     publishes: Vec<Publish>,
-    ticket: Result<Ticket, PublishError>,
+    placed: Result<Placed, PublishError>,
 }
 
 /// Enqueues events as one commit, or those of each publish alone where one of them is to blame.
-async fn enqueue(publisher: Publisher, events: Vec<Append>, publishes: Vec<Publish>) -> Answer {
+async fn enqueue(
+    publisher: Publisher,
+    events: Vec<Append>,
+    (publishes, unanswered): (Vec<Publish>, Unanswered),
+) -> Answer {
+    if let Some(to) = publisher.destination() {
+        unanswered.commits.none_left().await;
+        let under_way = unanswered.there.one();
+        let sent = enqueue_each(&publisher, Some(to), (events, publishes)).await;
+        let answer = answer(publisher, sent);
+        return async move {
+            let _until_it_is_done = under_way;
+            answer.await
+        }
+        .boxed();
+    }
     let mut commit = Arc::new(Commit::from(events));
-    let ticket = publisher.enqueue(&mut commit).await;
-    let is_one_to_blame = matches!(&ticket, Err(error) if error.index.is_some());
+    let placed = publisher.enqueue(None, &mut commit).await;
+    let is_one_to_blame = matches!(&placed, Err(error) if error.index.is_some());
     if publishes.len() == 1 || !is_one_to_blame {
-        return answer(publisher, vec![Sent { publishes, ticket }]).boxed();
+        return answer(publisher, vec![Sent { publishes, placed }]).boxed();
     }
     // It was refused before anyone else had it, so nothing is copied.
-    let mut events = Arc::unwrap_or_clone(commit).events.into_iter();
+    let events = Arc::unwrap_or_clone(commit).events;
+    let sent = enqueue_each(&publisher, None, (events, publishes)).await;
+    answer(publisher, sent).boxed()
+}
+
+/// Enqueues the events of each publish alone.
+async fn enqueue_each(
+    publisher: &Publisher,
+    to: Option<LiveHub>,
+    (events, publishes): (Vec<Append>, Vec<Publish>),
+) -> Vec<Sent> {
+    let mut events = events.into_iter();
     let mut sent = Vec::with_capacity(publishes.len());
     for publish in publishes {
         let events: Vec<Append> = events.by_ref().take(publish.count).collect();
-        let ticket = publisher.enqueue(&mut Arc::new(events.into())).await;
-        sent.push(Sent { publishes: vec![publish], ticket });
+        let placed = publisher.enqueue(to.clone(), &mut Arc::new(events.into())).await;
+        sent.push(Sent { publishes: vec![publish], placed });
     }
-    answer(publisher, sent).boxed()
+    sent
 }
 
 async fn answer(publisher: Publisher, sent: Vec<Sent>) -> Done {
     let mut published = Vec::new();
-    for Sent { publishes, ticket } in sent {
+    for Sent { publishes, placed } in sent {
         let count = publishes.iter().map(|publish| publish.count).sum();
-        let result = async { publisher.answer(ticket?, count).await };
+        let result = async { publisher.answer(placed?, count).await };
         share(publishes, result.await, &mut published);
     }
     Done::Published(published)

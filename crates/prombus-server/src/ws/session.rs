@@ -60,7 +60,7 @@ pub(crate) enum Effect {
     /// Send a frame.
     Send(Vec<u8>),
     /// Publish events, and say so with [`Session::published`].
-    Publish { corr: Corr, topic: TopicName, events: Vec<Append>, array: bool },
+    Publish { corr: Corr, caller: Caller, topic: TopicName, events: Vec<Append>, array: bool },
     /// Find or make groups, and say so with [`Session::subscribed`].
     Subscribe { corr: Corr, wanted: SubscribeTargets, call: GroupCall },
     /// Find out which topics there are, and say so with [`Session::listed`]; from then on, tell of new ones with
@@ -278,7 +278,8 @@ impl Session {
             }
             _ => return Err(ApiError::bad_request("PUBLISH takes either a payload, with opts, or events")),
         };
-        out.push(Effect::Publish { corr: corr.clone(), topic, events, array });
+        let caller = self.peer.caller.clone().ok_or_else(nobody)?;
+        out.push(Effect::Publish { corr: corr.clone(), caller, topic, events, array });
         Ok(())
     }
 

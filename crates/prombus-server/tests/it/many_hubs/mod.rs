@@ -1,7 +1,11 @@
 //! Several hubs on one store, each behind a gateway of its own: whatever is asked of one gets to the home of its topic.
 
+mod across;
+mod between;
 mod doors;
+mod forgetting;
 mod moving;
+mod publishes;
 mod sockets;
 mod trust;
 
@@ -30,6 +34,7 @@ pub struct Cluster {
     clock: Arc<dyn Clock>,
     auth: AuthOptions,
     auto_create: bool,
+    topic_events_per_s: u64,
     pub hubs: Vec<Served>,
     /// What stalls each of them.
     pub stalls: Vec<Arc<Stall>>,
@@ -45,20 +50,34 @@ impl Cluster {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let store = Arc::new(MemoryStore::new(clock.clone(), 7));
         let shared = SharedHomes::new(clock.clone(), Some(TTL.as_millis() as u64));
-        let mut cluster =
-            Self { shared, store, clock, auth, auto_create: true, hubs: Vec::new(), stalls: Vec::new() };
+        let cluster = Self {
+            shared,
+            store,
+            clock,
+            auth,
+            auto_create: true,
+            topic_events_per_s: 0,
+            hubs: Vec::new(),
+            stalls: Vec::new(),
+        };
+        cluster.and(count).await
+    }
+
+    /// The same with so many more hubs.
+    async fn and(mut self, count: usize) -> Self {
         for _ in 0..count {
-            cluster.add().await;
+            self.add().await;
         }
-        cluster
+        self
     }
 
     pub async fn without_auto_create(count: usize) -> Self {
-        let mut cluster = Self { auto_create: false, ..Self::of(0).await };
-        for _ in 0..count {
-            cluster.add().await;
-        }
-        cluster
+        Self { auto_create: false, ..Self::of(0).await }.and(count).await
+    }
+
+    /// Hubs that limit what a topic takes.
+    pub async fn limited(count: usize, topic_events_per_s: u64) -> Self {
+        Self { topic_events_per_s, ..Self::of(0).await }.and(count).await
     }
 
     /// One more hub.
@@ -78,6 +97,7 @@ impl Cluster {
         let gateway = GatewayOptions {
             version: "test",
             auth: self.auth.clone(),
+            topic_events_per_s: self.topic_events_per_s,
             cluster: Some(cluster),
             ..GatewayOptions::default()
         };
@@ -108,6 +128,11 @@ impl Cluster {
         self.shared.hub(&id.0).join(AboutHub { url: url.clone(), ..known.about }).await.unwrap();
         let knows = |one: &Served| one.hub().hubs().borrow().iter().any(|hub| hub.about.url == url);
         until("all hubs know where it is", || self.hubs.iter().all(knows)).await;
+    }
+
+    /// What they share.
+    pub fn store(&self) -> &MemoryStore {
+        &self.store
     }
 
     /// Which of the hubs is the home of a topic.

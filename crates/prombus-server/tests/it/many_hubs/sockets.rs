@@ -17,7 +17,7 @@ fn api(hub: &Served) -> Api {
 }
 
 /// Does what blocks on a thread of its own.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::time::timeout(LONG * 2, tokio::task::spawn_blocking(work)).await.unwrap().unwrap()
 }
 
