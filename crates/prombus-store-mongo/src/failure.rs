@@ -1,5 +1,6 @@
 //! What the driver's errors mean for a commit and for a read.
 
+use crate::primary::PrimaryLost;
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 use prombus_core::ReadError;
 
@@ -21,6 +22,9 @@ pub enum Failure {
 const CONFLICTS: [i32; 8] = [112, 24, 251, 246, 239, 225, 267, 11000];
 /// A document, a command or a transaction that is too large, for MongoDB or for its cache.
 const TOO_LARGE: [i32; 6] = [10334, 17280, 17420, 257, 314, 388];
+
+/// What is said where nobody answers.
+pub const NO_PRIMARY: &str = "the primary of the replica set was lost, or does not answer";
 
 /// The code of an error that the database has answered.
 pub fn code(error: &Error) -> Option<i32> {
@@ -45,6 +49,12 @@ impl From<Error> for Failure {
             Some(code) if TOO_LARGE.contains(&code) => Self::TooLarge,
             _ => Self::Down(text(&error)),
         }
+    }
+}
+
+impl From<PrimaryLost> for Failure {
+    fn from(PrimaryLost: PrimaryLost) -> Self {
+        Self::Down(NO_PRIMARY.into())
     }
 }
 

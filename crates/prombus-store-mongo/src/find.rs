@@ -4,9 +4,10 @@
 //! looking one up afterwards costs nothing. What the conditions rule out for sure, MongoDB leaves out itself.
 
 use crate::document_doc::{self, OWN, VALUES, row_bytes, row_path, row_text};
-use crate::failure::unreadable;
-use crate::names::Names;
+use crate::failure::{NO_PRIMARY, unreadable};
+use crate::primary::PrimaryLost;
 use crate::reads::damaged;
+use crate::shared::Shared;
 use bytes::Bytes;
 use mongodb::bson::{Bson, Document as BsonDocument, RawDocumentBuf, doc};
 use mongodb::{ClientSession, SessionCursor};
@@ -25,7 +26,7 @@ const BATCH: u32 = 200;
 
 /// The rows of one collection, in one snapshot.
 pub struct MongoRows<'a> {
-    pub names: &'a Names,
+    pub shared: &'a Shared,
     pub state: &'a CollectionState,
     /// What every document that is wanted meets, and many others may, too.
     pub filter: BsonDocument,
@@ -36,13 +37,13 @@ pub struct MongoRows<'a> {
 
 /// Finds documents. Blocks the thread.
 pub fn find(
-    names: &Names,
+    shared: &Shared,
     session: ClientSession,
     state: &CollectionState,
     request: &Find,
 ) -> Result<FoundDocuments, ReadError> {
     let rows = MongoRows {
-        names,
+        shared,
         state,
         filter: surely(&request.conditions),
         session: RefCell::new(session),
@@ -53,6 +54,14 @@ pub fn find(
 }
 
 impl MongoRows<'_> {
+    /// What the database answers.
+    fn answer<T>(&self, asked: impl Future<Output = mongodb::error::Result<T>>) -> Result<T, ReadError> {
+        match self.runtime.block_on(self.shared.primary.unless_lost(None, asked)) {
+            Ok(answer) => answer.map_err(unreadable),
+            Err(PrimaryLost) => Err(ReadError::Unavailable(NO_PRIMARY.into())),
+        }
+    }
+
     fn open(
         &self,
         bounds: BsonDocument,
@@ -62,14 +71,14 @@ impl MongoRows<'_> {
             true => bounds,
             false => doc! { "$and": [bounds, self.filter.clone()] },
         };
-        let documents = self.names.documents(self.state.number);
+        let documents = self.shared.names.documents(self.state.number);
         let mut session = self.session.borrow_mut();
         let find =
             documents.find(filter).sort(sort.clone()).hint(mongodb::options::Hint::Keys(ascending(&sort)));
         let mut wanted = document_doc::exact_fields();
         wanted.insert(format!("{OWN}.rows"), 1);
         let find = find.projection(wanted).batch_size(BATCH).session(&mut *session);
-        self.runtime.block_on(async { find.await }).map_err(unreadable)
+        self.answer(async { find.await })
     }
 
     /// Goes on with a cursor. Gives the document, and its string in an index.
@@ -79,7 +88,7 @@ impl MongoRows<'_> {
         field: Option<&str>,
     ) -> Result<Option<(Document, Option<String>)>, ReadError> {
         let mut session = self.session.borrow_mut();
-        let is_there = self.runtime.block_on(cursor.advance(&mut session)).map_err(unreadable)?;
+        let is_there = self.answer(cursor.advance(&mut session))?;
         if !is_there {
             return Ok(None);
         }
@@ -175,10 +184,10 @@ impl Rows for MongoRows<'_> {
         let prefix = prombus_rows::document_prefix(self.state.number);
         let name = key.strip_prefix(&prefix[..]).and_then(|key| std::str::from_utf8(key).ok());
         let Some(name) = name else { return Ok(None) };
-        let documents = self.names.documents(self.state.number);
+        let documents = self.shared.names.documents(self.state.number);
         let mut session = self.session.borrow_mut();
         let find = documents.find_one(doc! { "_id": name }).session(&mut *session);
-        let found = self.runtime.block_on(async { find.await }).map_err(unreadable)?;
+        let found = self.answer(async { find.await })?;
         let read = |raw: RawDocumentBuf| document_doc::of_bson(&raw).ok_or_else(|| damaged("a collection"));
         Ok(found.map(read).transpose()?.as_ref().map(prombus_rows::row_of_document))
     }

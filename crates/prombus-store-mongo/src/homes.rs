@@ -105,7 +105,7 @@ impl Homes for MongoHomes {
             else {
                 return Err(HomesError::Unavailable("the claims have no answer".into()));
             };
-            if took_over && let Err(error) = self.hub.bury().await {
+            if took_over && let Err(error) = self.hub.answer(self.hub.bury()).await {
                 tracing::warn!(%error, "the sessions of a hub that is gone cannot be ended");
             }
             answers
@@ -117,7 +117,7 @@ impl Homes for MongoHomes {
     async fn renew(&self, claims: &[Claim]) -> Result<Vec<Result<Claim, HomesError>>, HomesError> {
         let mut answers = Vec::with_capacity(claims.len());
         // Whoever is heard of looks after those who are not: one may be in the way of this.
-        if let Err(error) = self.hub.bury().await {
+        if let Err(error) = self.hub.answer(self.hub.bury()).await {
             tracing::warn!(%error, "the sessions of hubs that are gone cannot be ended; will retry");
         }
         // A hub without claims is heard of, too.
@@ -152,6 +152,32 @@ impl Homes for MongoHomes {
     }
 
     async fn moves(&self, after: Sequence) -> Result<Moves, HomesError> {
+        self.hub.answer(self.moved_after(after)).await
+    }
+
+    async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
+        self.hub.answer(self.residence(topic)).await
+    }
+
+    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
+        self.hub.answer(self.alive()).await
+    }
+
+    async fn changed(&self, after: Sequence) -> Sequence {
+        let mut heard = self.version.subscribe();
+        // What was changed before this was called, whether it was heard of yet or not.
+        let stored = async { self.hub.stored_version().await.map_err(unavailable) };
+        if let Ok(now) = self.hub.answer(stored).await
+            && now > after.0
+        {
+            return Sequence(now);
+        }
+        heard.wait_for(|version| *version > after.0).await.map_or(after, |version| Sequence(*version))
+    }
+}
+
+impl MongoHomes {
+    async fn moved_after(&self, after: Sequence) -> Result<Moves, HomesError> {
         // Before the topics are read, so that none is missed.
         let through = Sequence(self.hub.stored_version().await.map_err(unavailable)?);
         let claims = self.hub.names().claims();
@@ -168,7 +194,7 @@ impl Homes for MongoHomes {
         Ok(Moves { through, topics })
     }
 
-    async fn home_of(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
+    async fn residence(&self, topic: &TopicName) -> Result<Option<Residence>, HomesError> {
         let names = self.hub.names();
         let pipeline = [
             doc! { "$match": { "_id": topic.as_str() } },
@@ -189,7 +215,7 @@ impl Homes for MongoHomes {
             .map(|(hub, epoch)| Residence { hub: HubId(hub.into()), epoch: Epoch(epoch as u64) }))
     }
 
-    async fn hubs(&self) -> Result<Vec<LiveHub>, HomesError> {
+    async fn alive(&self) -> Result<Vec<LiveHub>, HomesError> {
         let hubs = self.hub.names().hubs();
         let which = doc! { "about": { "$type": "object" }, "$expr": self.hub.is_alive("$") };
         let find = hubs.find(which).sort(doc! { "_id": 1 }).read_concern(ReadConcern::majority());
@@ -199,16 +225,5 @@ impl Homes for MongoHomes {
             alive.extend(hub::live_hub(&found.deserialize_current().map_err(unavailable)?));
         }
         Ok(alive)
-    }
-
-    async fn changed(&self, after: Sequence) -> Sequence {
-        let mut heard = self.version.subscribe();
-        // What was changed before this was called, whether it was heard of yet or not.
-        if let Ok(now) = self.hub.stored_version().await
-            && now > after.0
-        {
-            return Sequence(now);
-        }
-        heard.wait_for(|version| *version > after.0).await.map_or(after, |version| Sequence(*version))
     }
 }

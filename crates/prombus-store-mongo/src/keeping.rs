@@ -2,9 +2,10 @@
 
 use crate::batch::Job;
 use crate::document_doc;
-use crate::failure::unreadable;
+use crate::failure::{NO_PRIMARY, unreadable};
 use crate::head::CollectionHead;
 use crate::pause;
+use crate::primary::PrimaryLost;
 use crate::shared::Shared;
 use crate::trash::Sweeper;
 use crate::views;
@@ -24,10 +25,17 @@ const LOOK: Duration = Duration::from_secs(5);
 pub async fn sweep(shared: Arc<Shared>) {
     let sweeper = Sweeper { names: shared.names.clone(), clock: shared.clock.clone() };
     loop {
-        if let Err(error) = sweeper.sweep().await {
-            tracing::warn!(%error, "failed to delete removed data; will retry");
-            pause::after_failed_chore().await;
-            continue;
+        match shared.primary.unless_lost(None, sweeper.sweep()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "failed to delete removed data; will retry");
+                pause::after_failed_chore().await;
+                continue;
+            }
+            Err(PrimaryLost) => {
+                pause::after_failed_chore().await;
+                continue;
+            }
         }
         shared.has_trash.notified().await;
     }
@@ -50,7 +58,8 @@ pub async fn collections(shared: &Shared) -> Result<Vec<CollectionState>, ReadEr
 pub async fn keep_collections(shared: Arc<Shared>, jobs: mpsc::Sender<Job>) {
     let mut settled = HashMap::new();
     loop {
-        match round(&shared, &jobs, &mut settled).await {
+        let done = shared.primary.unless_lost(None, round(&shared, &jobs, &mut settled)).await;
+        match done.unwrap_or_else(|PrimaryLost| Err(ReadError::Unavailable(NO_PRIMARY.into()))) {
             // It may be another hub that has left something half made, without a word.
             Ok(true) => drop(tokio::time::timeout(LOOK, shared.has_index.notified()).await),
             Ok(false) => return,

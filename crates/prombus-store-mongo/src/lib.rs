@@ -23,6 +23,7 @@ mod load;
 mod names;
 mod open;
 mod pause;
+mod primary;
 mod reads;
 mod shadow;
 mod shared;

@@ -3,6 +3,7 @@
 use crate::failure::{code, text};
 use crate::head::{CATALOG, Catalog};
 use crate::names::Names;
+use crate::primary::Primary;
 use mongodb::bson::{Document, doc};
 use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria};
 use mongodb::{Client, Database};
@@ -17,6 +18,12 @@ pub const FORMAT: i64 = 1;
 const LEAST_WIRE_VERSION: (i32, &str) = (17, "6.0");
 /// What MongoDB answers where there is such a collection already.
 const EXISTS: i32 = 48;
+/// How often members are heard of, at least, and how long one may take to answer, as parts of the time that commits wait: together,
+/// they are less.
+const HEARTBEAT_PART: f64 = 0.4;
+const ANSWER_PART: f64 = 0.5;
+/// The driver takes no less.
+const LEAST_HEARTBEAT: Duration = Duration::from_millis(500);
 /// How long a commit waits for a database that cannot be reached, unless it is told otherwise.
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 
@@ -105,20 +112,21 @@ pub struct Opened {
     pub names: Names,
     /// See [`made_id`](crate::event_id::made_id).
     pub salt: u32,
+    pub primary: Primary,
 }
 
 /// Connects, checks what there is, and makes what is missing.
 pub async fn open(options: &MongoOptions) -> Result<Opened, OpenError> {
-    let db = connect(options).await?;
+    let (db, primary) = connect(options).await?;
     check(&db, options).await?;
     let names = Names::new(db, &options.prefix);
     let salt = format(&names).await?;
     prepare(&names).await?;
-    Ok(Opened { names, salt })
+    Ok(Opened { names, salt, primary })
 }
 
-/// The database of a URL.
-pub async fn connect(options: &MongoOptions) -> Result<Database, OpenError> {
+/// The database of a URL, and what hears of its primary.
+async fn connect(options: &MongoOptions) -> Result<(Database, Primary), OpenError> {
     let bad = |error: mongodb::error::Error| OpenError::Url(text(&error));
     let mut client = ClientOptions::parse(&options.url).await.map_err(bad)?;
     let Some(database) = client.default_database.clone() else {
@@ -129,8 +137,13 @@ pub async fn connect(options: &MongoOptions) -> Result<Database, OpenError> {
     client.write_concern = None;
     client.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
     client.server_selection_timeout = Some(options.wait);
+    // What the URL says of these counts.
+    client.heartbeat_freq.get_or_insert(options.wait.mul_f64(HEARTBEAT_PART).max(LEAST_HEARTBEAT));
+    client.connect_timeout.get_or_insert(options.wait.mul_f64(ANSWER_PART).max(LEAST_HEARTBEAT));
+    let primary = Primary::default();
+    client.sdam_event_handler = Some(primary.listener());
     client.app_name.get_or_insert_with(|| "prombus".to_owned());
-    Ok(Client::with_options(client)?.database(&database))
+    Ok((Client::with_options(client)?.database(&database), primary))
 }
 
 async fn check(db: &Database, options: &MongoOptions) -> Result<(), OpenError> {

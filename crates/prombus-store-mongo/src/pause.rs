@@ -21,6 +21,12 @@ pub async fn before_reopening() {
     tokio::time::sleep(Duration::from_millis(200)).await;
 }
 
+/// Waits before something is read again.
+pub async fn before_reading_again() {
+    // The same.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
 /// Waits before a chore is tried again that failed.
 pub async fn after_failed_chore() {
     // Whatever is in the way tells nobody when it is gone.

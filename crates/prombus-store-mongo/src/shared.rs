@@ -1,19 +1,23 @@
 //! What the parts of a store share.
 
 use crate::facts::Cache;
+use crate::failure::NO_PRIMARY;
 use crate::names::Names;
+use crate::pause;
+use crate::primary::{Primary, PrimaryLost};
 use mongodb::bson::Document;
 use parking_lot::{Mutex, RwLock};
-use prombus_core::{ChangedSet, Clock, Histogram, Wakes};
+use prombus_core::{ChangedSet, Clock, Histogram, ReadError, Wakes};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// What the parts of a store share.
 pub struct Shared {
     pub names: Names,
+    pub primary: Primary,
     pub clock: Arc<dyn Clock>,
     /// See [`made_id`](crate::event_id::made_id).
     pub salt: u32,
@@ -68,6 +72,7 @@ impl Counts {
 /// What a store is made with.
 pub struct SharedOptions {
     pub names: Names,
+    pub primary: Primary,
     pub clock: Arc<dyn Clock>,
     pub salt: u32,
     pub result_bytes: usize,
@@ -76,9 +81,10 @@ pub struct SharedOptions {
 
 impl Shared {
     pub fn new(options: SharedOptions) -> Self {
-        let SharedOptions { names, clock, salt, result_bytes, wait } = options;
+        let SharedOptions { names, primary, clock, salt, result_bytes, wait } = options;
         Self {
             names,
+            primary,
             clock,
             salt,
             result_bytes,
@@ -98,6 +104,25 @@ impl Shared {
 
     pub fn wakes(&self) -> &Wakes {
         &self.wakes
+    }
+
+    /// Reads, and reads again where the primary was lost meanwhile or there is none, for as long as a commit may wait.
+    pub async fn read<T, F: Future<Output = Result<T, ReadError>>>(
+        &self,
+        read: impl Fn() -> F,
+    ) -> Result<T, ReadError> {
+        let until = Instant::now() + self.wait;
+        loop {
+            let error = match self.primary.unless_lost(Some(until), read()).await {
+                Ok(Err(ReadError::Unavailable(why))) => why,
+                Ok(answer) => return answer,
+                Err(PrimaryLost) => NO_PRIMARY.to_owned(),
+            };
+            if Instant::now() >= until || self.failed.lock().is_some() {
+                return Err(ReadError::Unavailable(error));
+            }
+            pause::before_reading_again().await;
+        }
     }
 
     /// Tells that so many commits are visible, which have changed this. Gives the sequence before the first of them.

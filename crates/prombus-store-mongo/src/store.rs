@@ -50,8 +50,8 @@ impl MongoStore {
     pub async fn open(options: MongoOptions) -> Result<Arc<Self>, OpenError> {
         let opened = open::open(&options).await?;
         let MongoOptions { result_bytes, wait, clock, .. } = options;
-        let (names, salt) = (opened.names, opened.salt);
-        let shared = Arc::new(Shared::new(SharedOptions { names, clock, salt, result_bytes, wait }));
+        let open::Opened { names, salt, primary } = opened;
+        let shared = Arc::new(Shared::new(SharedOptions { names, primary, clock, salt, result_bytes, wait }));
         // Before anything is read, so that nothing that comes after it is missed.
         let changes = watch::open(&shared).await?;
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -78,6 +78,54 @@ impl MongoStore {
     async fn session(&self) -> Result<ClientSession, ReadError> {
         let client = self.shared.names.db().client();
         client.start_session().snapshot(true).await.map_err(unreadable)
+    }
+
+    async fn all_topics(&self) -> Result<Vec<TopicState>, ReadError> {
+        let from = self.shared.names.heads();
+        let find = from.find(doc! {}).sort(doc! { "_id": 1 });
+        let mut found = find.read_concern(ReadConcern::majority()).await.map_err(unreadable)?;
+        let mut topics = Vec::new();
+        while found.advance().await.map_err(unreadable)? {
+            let document = found.deserialize_current().map_err(unreadable)?;
+            topics.push(Arc::unwrap_or_clone(Head::of_document(&document)?.state));
+        }
+        Ok(topics)
+    }
+
+    async fn document_of(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
+        let mut session = self.session().await?;
+        let Some(state) = self.state_in(&mut session, collection).await? else { return Ok(None) };
+        let documents = self.shared.names.documents(state.number);
+        let find = documents.find_one(doc! { "_id": key }).projection(document_doc::exact_fields());
+        let found = find.session(&mut session).await.map_err(unreadable)?;
+        found.map(|raw| document_doc::of_bson(&raw).ok_or_else(|| damaged(collection))).transpose()
+    }
+
+    async fn some_of(&self, request: &ScanRequest) -> Result<Vec<Document>, ReadError> {
+        let ScanRequest { collection, after, limit } = request;
+        let mut session = self.session().await?;
+        let Some(state) = self.state_in(&mut session, collection).await? else { return Ok(Vec::new()) };
+        let filter = after.as_ref().map_or(doc! {}, |after| doc! { "_id": { "$gt": after } });
+        let documents = self.shared.names.documents(state.number);
+        let find = documents.find(filter).sort(doc! { "_id": 1 });
+        let find =
+            find.limit(i64::try_from(*limit).unwrap_or(i64::MAX)).projection(document_doc::exact_fields());
+        let mut found = find.session(&mut session).await.map_err(unreadable)?;
+        let mut all = Vec::new();
+        while found.advance(&mut session).await.map_err(unreadable)? {
+            all.push(document_doc::of_bson(found.current()).ok_or_else(|| damaged(collection))?);
+        }
+        Ok(all)
+    }
+
+    async fn find_in(&self, request: Find) -> Result<FoundDocuments, ReadError> {
+        let mut session = self.session().await?;
+        let state = self.state_in(&mut session, &request.collection).await?;
+        let Some(state) = state else { return Ok(FoundDocuments::default()) };
+        let shared = self.shared.clone();
+        // Planning and comparing wait for nothing, and so does what is shared by all stores: it asks for one row after another.
+        let task = tokio::task::spawn_blocking(move || find::find(&shared, session, &state, &request));
+        task.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
     }
 
     async fn state_in(
@@ -110,31 +158,37 @@ impl EventLog for MongoStore {
     }
 
     async fn read(&self, request: ReadRequest) -> Result<Page, ReadError> {
-        self.snapshot().await?.read(request).await
+        let request = &request;
+        self.shared.read(move || async move { self.snapshot().await?.read(request.clone()).await }).await
     }
 
     async fn kept(&self, topic: &TopicRef, partition: Partition) -> Result<Kept, ReadError> {
-        self.snapshot().await?.kept(topic, partition).await
+        self.shared.read(move || async move { self.snapshot().await?.kept(topic, partition).await }).await
     }
 
     async fn offset_at(&self, request: TsRequest) -> Result<Offset, ReadError> {
-        self.snapshot().await?.offset_at(request).await
+        let request = &request;
+        self.shared.read(move || async move { self.snapshot().await?.offset_at(request.clone()).await }).await
     }
 
     async fn by_id(&self, topic: &TopicRef, id: Uuid) -> Result<Option<Event>, ReadError> {
-        self.snapshot().await?.by_id(topic, id).await
+        self.shared.read(move || async move { self.snapshot().await?.by_id(topic, id).await }).await
     }
 
     async fn latest_by_key(&self, topic: &TopicRef, key: &str) -> Result<Option<Event>, ReadError> {
-        self.snapshot().await?.latest_by_key(topic, key).await
+        self.shared.read(move || async move { self.snapshot().await?.latest_by_key(topic, key).await }).await
     }
 
     async fn previous_by_key(&self, request: PreviousRequest) -> Result<Vec<Option<Event>>, ReadError> {
-        self.snapshot().await?.previous_by_key(request).await
+        let request = &request;
+        self.shared
+            .read(move || async move { self.snapshot().await?.previous_by_key(request.clone()).await })
+            .await
     }
 
     async fn history(&self, request: HistoryRequest) -> Result<Vec<Event>, ReadError> {
-        self.snapshot().await?.history(request).await
+        let request = &request;
+        self.shared.read(move || async move { self.snapshot().await?.history(request.clone()).await }).await
     }
 
     async fn erase(&self) -> Result<(), CommitError> {
@@ -158,30 +212,25 @@ impl EventLog for MongoStore {
     }
 
     async fn topic(&self, name: &TopicName) -> Result<Option<TopicState>, ReadError> {
-        let from = self.shared.names.heads();
-        let find = from.find_one(doc! { "_id": name.as_str() });
-        let found = find.read_concern(ReadConcern::majority()).await.map_err(unreadable)?;
+        let found = self.shared.read(move || async move {
+            let from = self.shared.names.heads();
+            let find = from.find_one(doc! { "_id": name.as_str() });
+            find.read_concern(ReadConcern::majority()).await.map_err(unreadable)
+        });
+        let found = found.await?;
         Ok(found.as_ref().map(Head::of_document).transpose()?.map(|head| Arc::unwrap_or_clone(head.state)))
     }
 
     async fn topics(&self) -> Result<Vec<TopicState>, ReadError> {
-        let from = self.shared.names.heads();
-        let find = from.find(doc! {}).sort(doc! { "_id": 1 });
-        let mut found = find.read_concern(ReadConcern::majority()).await.map_err(unreadable)?;
-        let mut topics = Vec::new();
-        while found.advance().await.map_err(unreadable)? {
-            let document = found.deserialize_current().map_err(unreadable)?;
-            topics.push(Arc::unwrap_or_clone(Head::of_document(&document)?.state));
-        }
-        Ok(topics)
+        self.shared.read(move || self.all_topics()).await
     }
 
     async fn cursor(&self, key: &CursorKey) -> Result<Option<Cursor>, ReadError> {
-        self.snapshot().await?.cursor(key).await
+        self.shared.read(move || async move { self.snapshot().await?.cursor(key).await }).await
     }
 
     async fn readers(&self, topic: &TopicName, prefix: &str) -> Result<Vec<String>, ReadError> {
-        self.snapshot().await?.readers(topic, prefix).await
+        self.shared.read(move || async move { self.snapshot().await?.readers(topic, prefix).await }).await
     }
 
     fn status(&self) -> StoreStatus {
@@ -214,50 +263,31 @@ impl EventLog for MongoStore {
 #[async_trait]
 impl Documents for MongoStore {
     async fn document(&self, collection: &str, key: &str) -> Result<Option<Document>, ReadError> {
-        let mut session = self.session().await?;
-        let Some(state) = self.state_in(&mut session, collection).await? else { return Ok(None) };
-        let documents = self.shared.names.documents(state.number);
-        let find = documents.find_one(doc! { "_id": key }).projection(document_doc::exact_fields());
-        let found = find.session(&mut session).await.map_err(unreadable)?;
-        found.map(|raw| document_doc::of_bson(&raw).ok_or_else(|| damaged(collection))).transpose()
+        self.shared.read(move || self.document_of(collection, key)).await
     }
 
     async fn scan(&self, request: ScanRequest) -> Result<Vec<Document>, ReadError> {
-        let ScanRequest { collection, after, limit } = request;
-        let mut session = self.session().await?;
-        let Some(state) = self.state_in(&mut session, &collection).await? else { return Ok(Vec::new()) };
-        let filter = after.map_or(doc! {}, |after| doc! { "_id": { "$gt": after } });
-        let documents = self.shared.names.documents(state.number);
-        let find = documents.find(filter).sort(doc! { "_id": 1 });
-        let find =
-            find.limit(i64::try_from(limit).unwrap_or(i64::MAX)).projection(document_doc::exact_fields());
-        let mut found = find.session(&mut session).await.map_err(unreadable)?;
-        let mut all = Vec::new();
-        while found.advance(&mut session).await.map_err(unreadable)? {
-            all.push(document_doc::of_bson(found.current()).ok_or_else(|| damaged(&collection))?);
-        }
-        Ok(all)
+        let request = &request;
+        self.shared.read(move || self.some_of(request)).await
     }
 
     async fn find(&self, request: Find) -> Result<FoundDocuments, ReadError> {
-        let mut session = self.session().await?;
-        let state = self.state_in(&mut session, &request.collection).await?;
-        let Some(state) = state else { return Ok(FoundDocuments::default()) };
-        let names = self.shared.names.clone();
-        // Planning and comparing wait for nothing, and so does what is shared by all stores: it asks for one row after another.
-        let task = tokio::task::spawn_blocking(move || find::find(&names, session, &state, &request));
-        task.await.unwrap_or_else(|error| Err(ReadError::Unavailable(error.to_string())))
+        let request = &request;
+        self.shared.read(move || self.find_in(request.clone())).await
     }
 
     async fn collection(&self, name: &str) -> Result<Option<CollectionState>, ReadError> {
-        let from = self.shared.names.collections();
-        let find = from.find_one(doc! { "_id": name });
-        let found = find.read_concern(ReadConcern::majority()).await.map_err(unreadable)?;
+        let found = self.shared.read(move || async move {
+            let from = self.shared.names.collections();
+            let find = from.find_one(doc! { "_id": name });
+            find.read_concern(ReadConcern::majority()).await.map_err(unreadable)
+        });
+        let found = found.await?;
         Ok(found.as_ref().map(CollectionHead::of_document).transpose()?.map(|head| head.state))
     }
 
     async fn collections(&self) -> Result<Vec<CollectionState>, ReadError> {
-        keeping::collections(&self.shared).await
+        self.shared.read(move || keeping::collections(&self.shared)).await
     }
 }
 

@@ -29,7 +29,7 @@ pub async fn open(shared: &Shared) -> mongodb::error::Result<ChangeStream<Docume
 /// Follows the stream for as long as the store is open.
 pub async fn follow(shared: Arc<Shared>, mut stream: ChangeStream<Document>) {
     loop {
-        while let Some(change) = stream.next().await {
+        while let Ok(Some(change)) = shared.primary.unless_lost(None, stream.next()).await {
             match change {
                 Ok(change) => heed(&shared, &change),
                 Err(error) => {
@@ -40,9 +40,9 @@ pub async fn follow(shared: Arc<Shared>, mut stream: ChangeStream<Document>) {
         }
         Counts::add(&shared.counts.reopened_streams);
         stream = loop {
-            match open(&shared).await {
-                Ok(stream) => break stream,
-                Err(_) => pause::before_reopening().await,
+            match shared.primary.unless_lost(None, open(&shared)).await {
+                Ok(Ok(stream)) => break stream,
+                _ => pause::before_reopening().await,
             }
         };
         *shared.cache.write() = Default::default();

@@ -7,9 +7,10 @@
 use crate::batch::{self, Job, Outcome, Staged};
 use crate::document_doc;
 use crate::facts::Facts;
-use crate::failure::{Failure, text};
+use crate::failure::{Failure, NO_PRIMARY, text};
 use crate::load::Loader;
 use crate::pause;
+use crate::primary::PrimaryLost;
 use crate::shared::{Counts, Shared};
 use crate::write::Writing;
 use mongodb::ClientSession;
@@ -20,7 +21,7 @@ use prombus_core::collection::IndexState;
 use prombus_core::{CollectionState, CommitError, Placer, Sequence};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
 /// How many jobs wait at most.
@@ -171,7 +172,7 @@ impl Writer {
         let begun = Instant::now();
         let mut tries = 0;
         loop {
-            let error = match self.attempt(jobs).await {
+            let error = match self.attempt(jobs, begun + self.shared.wait).await {
                 Ok(Ended::Committed(done)) => {
                     self.shared.flushes.observe(begun.elapsed());
                     Counts::add(&self.shared.counts.transactions);
@@ -215,7 +216,17 @@ impl Writer {
         }
     }
 
-    async fn attempt(&mut self, jobs: &[Job]) -> Result<Ended, TransactError> {
+    async fn attempt(&mut self, jobs: &[Job], until: Instant) -> Result<Ended, TransactError> {
+        let shared = self.shared.clone();
+        let prepared = shared.primary.unless_lost(Some(until), self.prepare(jobs)).await;
+        // What was not to be committed yet has not happened.
+        let Some(done) = prepared.map_err(Failure::from)?? else { return Ok(Ended::Again) };
+        commit(&mut self.session, &shared).await?;
+        Ok(Ended::Committed(done))
+    }
+
+    /// Makes a transaction of jobs, all but its commit; `None` where it has to be begun anew.
+    async fn prepare(&mut self, jobs: &[Job]) -> Result<Option<Box<(Facts, Staged)>>, Failure> {
         let shared = self.shared.clone();
         self.begin().await?;
         let ready = self.stage(jobs).await?;
@@ -226,16 +237,14 @@ impl Writer {
                 for one in missing {
                     self.make(one).await?;
                 }
-                return Ok(Ended::Again);
+                return Ok(None);
             }
         };
-        let session = &mut self.session;
         let (facts, staged) = &*done;
-        let mut writing =
-            Writing { names: &shared.names, session: &mut *session, facts, changes: &staged.changes };
+        let session = &mut self.session;
+        let mut writing = Writing { names: &shared.names, session, facts, changes: &staged.changes };
         writing.write().await?;
-        commit(session, shared.wait).await?;
-        Ok(Ended::Committed(done))
+        Ok(Some(done))
     }
 
     async fn begin(&mut self) -> Result<(), Failure> {
@@ -251,7 +260,9 @@ impl Writer {
 
     async fn abort(&mut self) {
         // What was not begun cannot be aborted, and what is not aborted ends with the next one.
-        let _ = self.session.abort_transaction().await;
+        let primary = self.shared.primary.clone();
+        let aborted = async { self.session.abort_transaction().await };
+        let _ = primary.unless_lost(Some(Instant::now()), aborted).await;
     }
 
     /// Stages jobs, and reads what that asks for, until everything is known.
@@ -373,11 +384,19 @@ pub async fn make_indexes(shared: &Shared, number: u32, indexes: &[Document]) ->
 }
 
 /// Commits, and asks again for as long as it is not known what became of that.
-async fn commit(session: &mut ClientSession, wait: Duration) -> Result<(), TransactError> {
+async fn commit(session: &mut ClientSession, shared: &Shared) -> Result<(), TransactError> {
     let begun = Instant::now();
     let mut tries = 0;
     loop {
-        let Err(error) = session.commit_transaction().await else { return Ok(()) };
+        let until = begun + shared.wait;
+        let answer = shared.primary.unless_lost(Some(until), async { session.commit_transaction().await });
+        let error = match answer.await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => error,
+            // The next one knows what became of it.
+            Err(PrimaryLost) if Instant::now() < until => continue,
+            Err(PrimaryLost) => return Err(TransactError::Unknown(NO_PRIMARY.into())),
+        };
         if error.contains_label(TRANSIENT_TRANSACTION_ERROR) {
             return Err(TransactError::Failure(match Failure::from(error) {
                 Failure::Down(why) => Failure::Down(why),
@@ -387,7 +406,7 @@ async fn commit(session: &mut ClientSession, wait: Duration) -> Result<(), Trans
         if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) {
             return Err(error.into());
         }
-        if begun.elapsed() >= wait {
+        if Instant::now() >= until {
             return Err(TransactError::Unknown(text(&error)));
         }
         tries += 1;

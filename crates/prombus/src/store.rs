@@ -30,7 +30,9 @@ pub async fn open(settings: &Settings, clock: Arc<dyn Clock>) -> Result<Store, F
         }
         StoreChoice::MongoDb { url, prefix } => {
             let most_skew = Some(MOST_SKEW);
-            let options = MongoOptions { prefix, result_bytes, clock, most_skew, ..MongoOptions::new(url) };
+            let usual = MongoOptions::new(url);
+            let wait = settings.store_wait.unwrap_or(usual.wait);
+            let options = MongoOptions { prefix, result_bytes, clock, most_skew, wait, ..usual };
             // Where hubs can share the store, there is always something about the others.
             let hub_ttl = settings.gateway.cluster.as_ref().map_or(HUB_TTL, |cluster| cluster.hub_ttl);
             open_mongodb(options, hub_ttl).await

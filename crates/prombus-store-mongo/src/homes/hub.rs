@@ -8,9 +8,10 @@
 use super::residents::{Resident, Residents};
 use super::version::{self, VERSION};
 use super::{HomesOptions, HomesTime, unavailable};
-use crate::failure::{Failure, code};
+use crate::failure::{Failure, NO_PRIMARY, code};
 use crate::names::Names;
 use crate::pause;
+use crate::primary::PrimaryLost;
 use crate::shared::Shared;
 use mongodb::ClientSession;
 use mongodb::bson::spec::BinarySubtype;
@@ -195,8 +196,19 @@ impl Hub {
     /// Makes a transaction until it is committed, or refused, or nobody answers for too long.
     pub async fn call(&self, call: HomesCall<'_>) -> Result<HomesReply, HomesError> {
         // Those who have given up waiting leave nothing under way: the next transaction in the session ends it.
-        let called = tokio::time::timeout(self.shared.wait, self.try_call(call)).await;
-        called.unwrap_or_else(|_| Err(HomesError::Unavailable("the database does not answer".into())))
+        self.answer(self.try_call(call)).await
+    }
+
+    /// What the database answers, unless that takes too long or its primary is lost meanwhile.
+    pub async fn answer<T>(
+        &self,
+        asked: impl Future<Output = Result<T, HomesError>>,
+    ) -> Result<T, HomesError> {
+        let answer = self.shared.primary.unless_lost(None, asked);
+        match tokio::time::timeout(self.shared.wait, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(PrimaryLost)) | Err(_) => Err(HomesError::Unavailable(NO_PRIMARY.into())),
+        }
     }
 
     async fn try_call(&self, call: HomesCall<'_>) -> Result<HomesReply, HomesError> {

@@ -34,20 +34,21 @@ pub async fn follow(shared: Arc<Shared>, to: Arc<watch::Sender<u64>>, mut stream
             is_later
         })
     };
-    loop {
-        while let Some(Ok(_)) = stream.next().await {
-            if let Ok(version) = stored(&shared).await {
-                heard(version);
-            }
-        }
-        stream = loop {
-            match open(&shared).await {
-                Ok(stream) => break stream,
-                Err(_) => pause::before_reopening().await,
-            }
-        };
-        if let Ok(version) = stored(&shared).await {
+    let look = async || {
+        if let Ok(Ok(version)) = shared.primary.unless_lost(None, stored(&shared)).await {
             heard(version);
         }
+    };
+    loop {
+        while let Ok(Some(Ok(_))) = shared.primary.unless_lost(None, stream.next()).await {
+            look().await;
+        }
+        stream = loop {
+            match shared.primary.unless_lost(None, open(&shared)).await {
+                Ok(Ok(stream)) => break stream,
+                _ => pause::before_reopening().await,
+            }
+        };
+        look().await;
     }
 }

@@ -6,5 +6,6 @@ mod conformance;
 mod database;
 mod homes;
 mod model;
+mod primary;
 mod several;
 mod support;

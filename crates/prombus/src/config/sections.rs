@@ -125,6 +125,8 @@ pub struct Store {
     pub rewrite_bytes_per_s: Option<u64>,
     /// How long to wait between two cleaning passes.
     pub clean_every_ms: Option<u64>,
+    /// How long commits and reads wait for a database that does not answer.
+    pub wait_ms: Option<u64>,
 }
 
 impl Store {
@@ -197,6 +199,9 @@ impl ConfigFile {
         }
         if self.store.clean_every_ms == Some(0) {
             return Err("store.clean_every_ms must be at least 1".into());
+        }
+        if self.store.wait_ms == Some(0) {
+            return Err("store.wait_ms must be at least 1".into());
         }
         if let Some(format) = &self.log.format {
             LogFormat::parse(format).map_err(|why| format!("log.format: {why}"))?;

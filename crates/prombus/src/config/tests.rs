@@ -34,6 +34,7 @@ fn everything_that_can_be_said_is_understood() {
         part_bytes = 1048576
         rewrite_bytes_per_s = 1000000
         clean_every_ms = 500
+        wait_ms = 2000
         [limits]
         event_bytes = 10
         commit_bytes = 20
@@ -66,6 +67,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!(file.store.part_bytes, Some(1 << 20));
     assert_eq!(file.store.rewrite_bytes_per_s, Some(1_000_000));
     assert_eq!(file.store.clean_every(), Duration::from_millis(500));
+    assert_eq!(file.store.wait_ms, Some(2_000));
     assert_eq!(ConfigFile::default().store.clean_every(), Duration::from_secs(10));
     let limits = file.limits.limits();
     assert_eq!((limits.event_bytes, limits.commit_bytes), (10, 20));
@@ -204,6 +206,7 @@ fn wrong_types_and_values_are_told_with_their_line() {
         ("[store]\ndata = \"d\"\nmemory = true", None),
         ("[store]\ndata = \"d\"\nurl = \"mongodb://h/db\"", None),
         ("[store]\nclean_every_ms = 0", None),
+        ("[store]\nwait_ms = 0", None),
         ("[topics.a]\nretention_ms = 1\nretention_days = 1", Some(1)),
         ("[limits]\nevent_bytes = 9000000", None),
         ("[topics.A]", Some(1)),

@@ -29,6 +29,8 @@ pub struct Settings {
     pub result_bytes: usize,
     /// How long to wait between two cleaning passes.
     pub clean_every: Duration,
+    /// How long commits and reads wait for a database that does not answer; `None` for the usual time.
+    pub store_wait: Option<Duration>,
     pub topics: Topics,
     /// Collections that commits write, by name.
     pub collections: BTreeMap<String, Collection>,
@@ -120,6 +122,7 @@ impl Settings {
             limits: file.limits.limits(),
             result_bytes: file.limits.result_bytes(),
             clean_every: file.store.clean_every(),
+            store_wait: file.store.wait_ms.map(Duration::from_millis),
             topics: file.topics,
             collections: file.collections,
             projections: file.projection,
