@@ -2,7 +2,7 @@
 //!
 //! Everything that changes anything is one [`Commit`], true as a whole or not at all. A store takes
 //! commits through [`EventLog`] and shows documents through [`Documents`]. [`Homes`] says which hub acts for a topic,
-//! and [`Copies`] gives the files of a store to whoever makes a backup.
+//! [`Copies`] gives the files of a store to whoever makes a backup, and [`Transfer`] moves what one store holds to another.
 
 mod body;
 pub mod clock;
@@ -29,6 +29,7 @@ pub mod staging;
 pub mod ticket;
 pub mod time;
 pub mod topic;
+pub mod transfer;
 pub mod wakes;
 
 pub use clock::{Clock, ManualClock, SystemClock};
@@ -60,6 +61,7 @@ pub use topic::{
     Durability, MAX_NAME_BYTES, SchemaMode, SnapshotConfig, TopicConfig, TopicName, TopicPatch, TopicRef,
     TopicState, check_snapshot,
 };
+pub use transfer::{Piece, Transfer, TransferError, TransferProgress};
 pub use wakes::{ChangedSet, Wakes, Watched};
 
 pub use prombus_wire::{GroupMode, GroupOrdering, group_options};

@@ -56,6 +56,17 @@ impl Offsets {
         Arc::make_mut(self.0.entry(chunk_of(offset)).or_default()).insert(low(offset))
     }
 
+    /// Adds all offsets in `first..next`.
+    pub fn insert_all(&mut self, Offset(first): Offset, Offset(next): Offset) {
+        let mut from = first;
+        while from < next {
+            let last = (from | (CHUNK - 1)).min(next - 1);
+            let chunk = Arc::make_mut(self.0.entry(chunk_of(from)).or_default());
+            chunk.insert_range(low(from)..=low(last));
+            from = last + 1;
+        }
+    }
+
     /// All of them, in order.
     pub fn iter(&self) -> impl Iterator<Item = Offset> + '_ {
         self.0.iter().flat_map(|(number, chunk)| {
@@ -229,6 +240,16 @@ mod tests {
             assert_eq!(holes.next_absent(Offset(from)), Offset(absent), "from {from}");
         }
         assert_eq!(set([u64::MAX - 1]).next_absent(Offset(u64::MAX - 1)), Offset(u64::MAX));
+    }
+
+    #[test]
+    fn a_range_is_added_across_chunks() {
+        for (first, next) in [(5, 5), (5, 6), (CHUNK - 2, CHUNK), (CHUNK - 2, CHUNK + 3), (7, 2 * CHUNK + 1)]
+        {
+            let mut all = set([3]);
+            all.insert_all(Offset(first), Offset(next));
+            assert_eq!(all, set((first..next).chain([3])), "{first}..{next}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub const LOCK: &str = "LOCK";
 pub const BACKUP: &str = "BACKUP";
 /// The file of zeros that keeps room back for cleaning.
 pub const RESERVE: &str = "RESERVE";
+/// The file that says from where the folder is being filled.
+pub const MOVING: &str = "MOVING";
 /// How the name of a file ends that is being written.
 pub const UNFINISHED: &str = ".tmp";
 
@@ -30,6 +32,8 @@ pub enum FileKind {
     Backup,
     /// It keeps room back, and holds nothing.
     Reserve,
+    /// It says from where the folder is being filled.
+    Moving,
     /// A part of the journal.
     Part(PartName),
     /// The index of a part.
@@ -56,6 +60,7 @@ impl FileKind {
                 LOCK => Self::Lock,
                 BACKUP => Self::Backup,
                 RESERVE => Self::Reserve,
+                MOVING => Self::Moving,
                 _ => return None,
             },
             (JOURNAL, Some((_, "part"))) => Self::Part(part_of(file)?),
@@ -75,6 +80,7 @@ impl FileKind {
             Self::Lock => return LOCK.to_owned(),
             Self::Backup => return BACKUP.to_owned(),
             Self::Reserve => return RESERVE.to_owned(),
+            Self::Moving => return MOVING.to_owned(),
             Self::Unfinished => return String::new(),
             Self::Part(part) => part_path(here, part),
             Self::Index(part) => index_path(here, part),
@@ -86,7 +92,7 @@ impl FileKind {
 
     /// Whether it is part of what a hub stores, and thus of a backup.
     pub fn is_content(self) -> bool {
-        !matches!(self, Self::Lock | Self::Backup | Self::Reserve | Self::Unfinished)
+        !matches!(self, Self::Lock | Self::Backup | Self::Reserve | Self::Moving | Self::Unfinished)
     }
 }
 
@@ -109,6 +115,7 @@ mod tests {
             "LOCK",
             "BACKUP",
             "RESERVE",
+            "MOVING",
             "journal/0000000001.part",
             "journal/0000000001-0000000002.part",
             "journal/0000000001.index",

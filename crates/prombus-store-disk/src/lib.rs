@@ -21,6 +21,7 @@ mod reserve;
 mod shared;
 mod state;
 mod store;
+mod transfer;
 mod write;
 
 pub use backup::target::{BackupError, Incoming, Target, Update, WantedFile};

@@ -75,6 +75,9 @@ pub struct DiskOptions {
     pub clock: Arc<dyn Clock>,
     /// The seed for ids.
     pub seed: u64,
+    /// The name of the store that the folder is filled from with [`Transfer`](prombus_core::Transfer); `None` for one that is used.
+    /// It is the same name for as long as the folder is filled.
+    pub filled_from: Option<String>,
 }
 
 impl DiskOptions {
@@ -92,6 +95,7 @@ impl DiskOptions {
             open_files: handles::share_of(rustix::process::getrlimit(Resource::Nofile).current),
             clock: Arc::new(SystemClock),
             seed: fastrand::u64(..),
+            filled_from: None,
         }
     }
 }
@@ -140,7 +144,11 @@ impl DiskStore {
         options.result_bytes = options.result_bytes.min(MAX_RESULT_BYTES);
         let disk: Arc<dyn Disk> = Arc::new(FewHandles::new(disk, options.open_files));
         let dir = options.dir.clone();
-        let opening = Opening { reserve: options.reserve_step(), rows_in_memory: options.rows_in_memory };
+        let opening = Opening {
+            reserve: options.reserve_step(),
+            rows_in_memory: options.rows_in_memory,
+            filled_from: options.filled_from.clone(),
+        };
         let began = Instant::now();
         let Recovered { view, epoch, unsealed, kept, next_table, lock } =
             recover::open(&*disk, &dir, opening)?;
@@ -207,6 +215,10 @@ impl DiskStore {
         &self.shared.options.dir
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     fn read_view(&self) -> ReadView {
         ReadView(self.shared.view())
     }
@@ -257,7 +269,7 @@ impl DiskStore {
 
     /// Sends the writer something; whether it is still there to take it. One that has stopped has answered all, so who
     /// gets no answer although it was there knows that it panicked.
-    fn send(&self, message: Message) -> bool {
+    pub(crate) fn send(&self, message: Message) -> bool {
         self.queue.lock().as_ref().is_some_and(|queue| queue.send(message).is_ok())
     }
 
@@ -283,7 +295,7 @@ impl DiskStore {
 }
 
 /// Reads on a thread that may block, to the end even if nobody waits for it any more.
-async fn on_blocking_thread<T: Send + 'static>(
+pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     read: impl FnOnce() -> Result<T, ReadError> + Send + 'static,
 ) -> Result<T, ReadError> {
     let read = tokio::task::spawn_blocking(read).await;

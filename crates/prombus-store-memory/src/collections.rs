@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use prombus_core::collection::{Drafted, IndexState};
-use prombus_core::{CollectionState, CommitError, CommitLimits, DocumentWrite, ReadError};
+use prombus_core::{CollectionState, CommitError, CommitLimits, Document, DocumentWrite, ReadError};
 use prombus_rows::{DocumentRow, IndexStep, PriorRows, RowRange, Rows, RowsIter, StepLimits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub struct Collections {
     pub states: BTreeMap<Arc<str>, CollectionState>,
     pub rows: BTreeMap<Bytes, Bytes>,
-    next_number: u32,
+    pub next_number: u32,
 }
 
 impl Rows for Collections {
@@ -27,6 +27,26 @@ impl Rows for Collections {
 }
 
 impl Collections {
+    /// Puts a document as it is.
+    pub fn put_document(&mut self, collection: &str, document: &Document) -> Result<(), ReadError> {
+        let Some(mut state) = self.states.get(collection).cloned() else { return Ok(()) };
+        let old = prombus_rows::look_up(&*self, &state, &document.key)?;
+        if let Some(change) = prombus_rows::replace(&mut state, old, Some(document)) {
+            self.put_rows(change.rows());
+        }
+        self.states.insert(state.name.clone(), state);
+        Ok(())
+    }
+
+    fn put_rows(&mut self, rows: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) {
+        for (key, row) in rows {
+            match row {
+                Some(row) => self.rows.insert(key, row),
+                None => self.rows.remove(&key),
+            };
+        }
+    }
+
     /// Makes a staged change.
     pub fn apply(&mut self, staged: Staged) {
         self.next_number = staged.next_number;
@@ -36,12 +56,7 @@ impl Collections {
                 None => self.states.remove(&name),
             };
         }
-        for (key, row) in staged.rows {
-            match row {
-                Some(row) => self.rows.insert(key, row),
-                None => self.rows.remove(&key),
-            };
-        }
+        self.put_rows(staged.rows);
         for number in staged.dropped {
             self.rows.retain(|key, _| prombus_rows::collection_of_row(key) != Some(number));
         }

@@ -4,6 +4,7 @@
 mod collections;
 mod stage;
 mod state;
+mod transfer;
 
 use async_trait::async_trait;
 use collections::Collections;

@@ -43,6 +43,12 @@ impl Log {
         Kept { bounds, bytes, horizon_ts, has_holes }
     }
 
+    /// What is kept of it, by somebody else's word.
+    pub fn set_kept(&mut self, kept: Kept) {
+        let Kept { bounds, bytes, horizon_ts, has_holes } = kept;
+        (self.bounds, self.bytes, self.horizon_ts, self.has_holes) = (bounds, bytes, horizon_ts, has_holes);
+    }
+
     fn push(&mut self, event: Event) {
         self.bounds.next = event.offset.plus(1);
         self.bytes += event.size() as u64;
@@ -104,7 +110,8 @@ impl Topic {
         }
     }
 
-    fn push(&mut self, event: Event) {
+    /// Puts an event at the end of its partition.
+    pub fn push(&mut self, event: Event) {
         let at = (event.partition, event.offset);
         self.ids.entry(event.id).or_default().push(KnownEvent::of(&event));
         if let Some(key) = &event.key {
@@ -163,16 +170,7 @@ impl State {
             changed_set.changed(&name);
             match change {
                 None => self.remove_topic(&name),
-                Some(state) => match self.topics.get_mut(&name) {
-                    Some(topic) if topic.state.number == state.number => {
-                        topic.state = state;
-                        topic.grow();
-                    }
-                    _ => {
-                        self.remove_topic(&name);
-                        self.topics.insert(name, Topic::new(state));
-                    }
-                },
+                Some(state) => self.put_topic(state),
             }
         }
         for GivenUp { topic: TopicRef { name, incarnation }, partition, which, loss } in changes.given_up {
@@ -203,6 +201,20 @@ impl State {
         }
         self.sequence += 1;
         changed_set
+    }
+
+    /// Makes a topic, or changes its settings.
+    pub fn put_topic(&mut self, state: Arc<TopicState>) {
+        match self.topics.get_mut(&state.name) {
+            Some(topic) if topic.state.number == state.number => {
+                topic.state = state;
+                topic.grow();
+            }
+            _ => {
+                self.remove_topic(&state.name);
+                self.topics.insert(state.name.clone(), Topic::new(state));
+            }
+        }
     }
 
     fn remove_topic(&mut self, name: &TopicName) {

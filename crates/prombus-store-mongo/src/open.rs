@@ -2,8 +2,10 @@
 
 use crate::failure::{code, text};
 use crate::head::{CATALOG, Catalog};
+use crate::moving::{self, LEASE, MoveLease};
 use crate::names::Names;
 use crate::primary::Primary;
+use crate::rights::{Missing, missing};
 use mongodb::bson::{Document, doc};
 use mongodb::options::{ClientOptions, ReadPreference, SelectionCriteria};
 use mongodb::{Client, Database};
@@ -42,6 +44,19 @@ pub struct MongoOptions {
     pub clock: Arc<dyn Clock>,
     /// How far the clock may be from that of the database; `None` where it does not matter.
     pub most_skew: Option<Duration>,
+    /// What the store is opened for.
+    pub purpose: Purpose,
+}
+
+/// What a store is opened for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be used, by any number of hubs.
+    Use,
+    /// To be moved somewhere else, while no hub uses it.
+    MoveFrom,
+    /// To be filled from the store of this name with [`Transfer`](prombus_core::Transfer), while no hub uses it.
+    FillFrom(String),
 }
 
 impl MongoOptions {
@@ -54,6 +69,7 @@ impl MongoOptions {
             wait: DEFAULT_WAIT,
             clock: Arc::new(SystemClock),
             most_skew: None,
+            purpose: Purpose::Use,
         }
     }
 }
@@ -76,6 +92,22 @@ pub enum OpenError {
          with --replSet, and call rs.initiate() once"
     )]
     NoReplicaSet,
+    /// The user may not do what the hub does.
+    #[error(
+        "the MongoDB user {user} lacks rights in database {database} ({}); give it {}, with db.grantRolesToUser()",
+        .actions.join(", "),
+        the_roles(.roles)
+    )]
+    Rights {
+        /// The user.
+        user: String,
+        /// The database.
+        database: String,
+        /// What it may not do.
+        actions: Vec<&'static str>,
+        /// The roles that let it.
+        roles: Vec<&'static str>,
+    },
     /// It is too old.
     #[error("this MongoDB is too old: version {} or later is needed", LEAST_WIRE_VERSION.1)]
     TooOld,
@@ -99,6 +131,34 @@ pub enum OpenError {
         /// How much it may be.
         most: u64,
     },
+    /// Another store is being moved to it.
+    #[error(
+        "the database holds an unfinished move from {from}; run that `prombus move` again to finish it, or drop the database \
+         (with a prefix: its collections with that prefix)"
+    )]
+    Moving {
+        /// What is being moved.
+        from: String,
+    },
+    /// It is to be filled, and holds something already.
+    #[error(
+        "the database holds topics or collections of a hub already; choose another database, or another prefix"
+    )]
+    NotEmpty,
+    /// It is being moved, or was until a moment ago.
+    #[error(
+        "`prombus move` uses the database; wait until it has ended (if it was killed, {} s longer)",
+        LEASE.as_secs()
+    )]
+    BeingMoved,
+    /// Hubs use it.
+    #[error("hubs use the database ({}); stop them first (one that was killed is missed after some seconds)", .0.join(", "))]
+    InUse(Vec<String>),
+}
+
+fn the_roles(roles: &[&str]) -> String {
+    let role = if roles.len() == 1 { "role" } else { "roles" };
+    format!("the {role} {} on it", roles.join(" and "))
 }
 
 impl From<mongodb::error::Error> for OpenError {
@@ -113,6 +173,8 @@ pub struct Opened {
     /// See [`made_id`](crate::event_id::made_id).
     pub salt: u32,
     pub primary: Primary,
+    /// Keeps hubs out, where the store is moved.
+    pub lease: Option<MoveLease>,
 }
 
 /// Connects, checks what there is, and makes what is missing.
@@ -120,9 +182,10 @@ pub async fn open(options: &MongoOptions) -> Result<Opened, OpenError> {
     let (db, primary) = connect(options).await?;
     check(&db, options).await?;
     let names = Names::new(db, &options.prefix);
+    let lease = moving::admit(&names, &options.purpose).await?;
     let salt = format(&names).await?;
     prepare(&names).await?;
-    Ok(Opened { names, salt, primary })
+    Ok(Opened { names, salt, primary, lease })
 }
 
 /// The database of a URL, and what hears of its primary.
@@ -154,6 +217,10 @@ async fn check(db: &Database, options: &MongoOptions) -> Result<(), OpenError> {
     }
     if hello.get_i32("maxWireVersion").unwrap_or_default() < LEAST_WIRE_VERSION.0 {
         return Err(OpenError::TooOld);
+    }
+    let status = db.run_command(doc! { "connectionStatus": 1, "showPrivileges": true }).await?;
+    if let Some(Missing { user, actions, roles }) = missing(&status, db.name()) {
+        return Err(OpenError::Rights { user, database: db.name().to_owned(), actions, roles });
     }
     if let (Some(most), Ok(theirs)) = (options.most_skew, hello.get_datetime("localTime")) {
         let mine = options.clock.now_ms();

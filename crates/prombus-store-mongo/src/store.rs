@@ -2,11 +2,12 @@
 
 use crate::batch::Job;
 use crate::document_doc;
-use crate::failure::unreadable;
+use crate::failure::{text, unreadable};
 use crate::find;
 use crate::head::{CollectionHead, Head};
 use crate::homes::{HomesOptions, Hub, MongoHomes};
 use crate::keeping;
+use crate::moving::{self, MoveLease};
 use crate::open::{self, MongoOptions, OpenError};
 use crate::reads::{SnapshotSession, damaged};
 use crate::shared::{Shared, SharedOptions};
@@ -37,6 +38,8 @@ pub struct MongoStore {
     tasks: Vec<AbortHandle>,
     /// Whoever takes part by this store, and leaves with it.
     hubs: Mutex<Vec<Arc<Hub>>>,
+    /// Keeps hubs out, where the store is moved.
+    lease: Mutex<Option<MoveLease>>,
 }
 
 const CLOSED: &str = "the store is closed";
@@ -61,14 +64,22 @@ impl MongoStore {
             tokio::spawn(keeping::sweep(shared.clone())).abort_handle(),
             tokio::spawn(keeping::keep_collections(shared.clone(), jobs.clone())).abort_handle(),
         ];
-        Ok(Arc::new(Self { shared, jobs, tasks, hubs: Mutex::default() }))
+        Ok(Arc::new(Self { shared, jobs, tasks, hubs: Mutex::default(), lease: Mutex::new(opened.lease) }))
     }
 
     /// The homes of topics for one of the hubs that use the same database. It leaves when the store is closed.
     pub async fn homes(&self, options: HomesOptions) -> Result<MongoHomes, HomesError> {
         let homes = MongoHomes::open(self.shared.clone(), options).await?;
         self.hubs.lock().push(homes.hub());
+        // A move that began meanwhile has not seen this hub; from now on it does.
+        moving::check_lease(&self.shared.names)
+            .await
+            .map_err(|error| HomesError::Unavailable(error.to_string()))?;
         Ok(homes)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     async fn snapshot(&self) -> Result<SnapshotSession<'_>, ReadError> {
@@ -251,6 +262,12 @@ impl EventLog for MongoStore {
             let _ = answered.await;
         }
         self.tasks.iter().for_each(AbortHandle::abort);
+        let lease = self.lease.lock().take();
+        if lease.is_some()
+            && let Err(error) = moving::end(&self.shared.names).await
+        {
+            tracing::warn!(error = text(&error), "hubs can use the database only in some seconds");
+        }
         let hubs = std::mem::take(&mut *self.hubs.lock());
         for hub in hubs {
             if let Err(error) = hub.leave().await {

@@ -12,7 +12,7 @@ use crate::names::Names;
 use mongodb::bson::oid::ObjectId;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::{Acknowledgment, ReadConcern, UpdateModifications, WriteConcern};
-use prombus_core::{Clock, Offset, Partition, ReadError};
+use prombus_core::{Clock, KnownEvent, Offset, Partition, ReadError};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -147,21 +147,10 @@ impl Sweeper {
         let events = self.names.events();
         let find = events.find(filter).projection(event_doc::published_fields());
         let mut cursor = find.read_concern(ReadConcern::majority()).await.map_err(unreadable)?;
-        let kept_ms = i64::try_from(window).unwrap_or(i64::MAX).min(100 * 366 * IDS_KEPT_MS) + IDS_KEPT_MS;
         while cursor.advance().await.map_err(unreadable)? {
-            let Some(published) = event_doc::published(cursor.current()) else { continue };
-            let key = event_doc::gone_key(topic, published.first.id);
-            let mut gone = event_doc::gone(&published);
-            gone.insert("topic", i64::from(topic));
-            let is_later =
-                doc! { "$gt": [published.recorded_ts as i64, { "$ifNull": ["$recorded_ts", -1_i64] }] };
-            let expires = doc! { "expires": { "$add": ["$$NOW", kept_ms] } };
-            let new = doc! { "$mergeObjects": [{ "$literal": { "_id": key.clone() } }, { "$literal": gone }, expires] };
-            let stages = vec![doc! { "$replaceWith": { "$cond": [is_later, new, "$$ROOT"] } }];
-            let update = UpdateModifications::Pipeline(stages);
-            let from = self.names.ids();
-            let update = from.update_one(doc! { "_id": key }, update).upsert(true);
-            update.write_concern(majority_write()).await.map_err(unreadable)?;
+            if let Some(published) = event_doc::published(cursor.current()) {
+                remember(&self.names, topic, &published, window).await?;
+            }
         }
         Ok(())
     }
@@ -173,6 +162,27 @@ impl Sweeper {
         let head = found.await.map_err(unreadable)?.as_ref().map(Head::of_document).transpose()?;
         Ok(head.map(|head| head.state.config.dedupe_window_ms))
     }
+}
+
+/// Keeps what recognises the id of an event that is gone, unless one that was recorded later has the same.
+pub async fn remember(
+    names: &Names,
+    topic: u32,
+    published: &KnownEvent,
+    window: u64,
+) -> Result<(), ReadError> {
+    let kept_ms = i64::try_from(window).unwrap_or(i64::MAX).min(100 * 366 * IDS_KEPT_MS) + IDS_KEPT_MS;
+    let key = event_doc::gone_key(topic, published.first.id);
+    let mut gone = event_doc::gone(published);
+    gone.insert("topic", i64::from(topic));
+    let is_later = doc! { "$gt": [published.recorded_ts as i64, { "$ifNull": ["$recorded_ts", -1_i64] }] };
+    let expires = doc! { "expires": { "$add": ["$$NOW", kept_ms] } };
+    let new =
+        doc! { "$mergeObjects": [{ "$literal": { "_id": key.clone() } }, { "$literal": gone }, expires] };
+    let stages = vec![doc! { "$replaceWith": { "$cond": [is_later, new, "$$ROOT"] } }];
+    let from = names.ids();
+    let update = from.update_one(doc! { "_id": key }, UpdateModifications::Pipeline(stages)).upsert(true);
+    update.write_concern(majority_write()).await.map(drop).map_err(unreadable)
 }
 
 fn majority_write() -> WriteConcern {

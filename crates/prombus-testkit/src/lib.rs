@@ -8,6 +8,7 @@
 //! - [`model`]: random commits, and a comparison of everything that can be read of two stores.
 //! - [`sim_disk`]: a disk that loses whatever was not promised.
 //! - [`stalling`]: the homes of a hub that can be stalled.
+//! - [`transfer`]: moving everything from one store to another.
 //!
 //! And for users' own tests: [`Harness`], a whole hub in memory with the process example on it, and [`Given`], a
 //! projection without a hub.
@@ -42,6 +43,7 @@ pub mod stalling;
 pub mod state;
 mod subject;
 mod tasks;
+pub mod transfer;
 
 #[doc(hidden)]
 pub use {async_trait::async_trait, prombus_core as core, uuid::Uuid};

@@ -64,6 +64,8 @@ pub enum Command {
     Import(commands::import::ImportArgs),
     /// Copy a running hub into a folder, or bring such a copy up to date
     Backup(commands::backup::BackupArgs),
+    /// Move everything a hub keeps from a data folder to MongoDB, or back
+    Move(commands::moving::MoveArgs),
     /// Verify every checksum and index of a data folder
     Check(commands::check::CheckArgs),
     /// Put load on a running hub and measure it

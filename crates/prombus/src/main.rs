@@ -58,6 +58,7 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
         Command::Import(args) => commands::import::run(&hub, &args),
         Command::Backup(args) => commands::backup::run(&hub, &args),
         Command::Check(args) => commands::check::run(&args),
+        Command::Move(args) => commands::moving::run(&args),
         Command::Bench(args) => bench::run(&hub, &args),
         Command::Health(args) => commands::health::run(&hub, &args),
         Command::Completions(args) => commands::completions::run(&args),

@@ -7,7 +7,7 @@ pub(crate) mod housekeeper;
 pub(crate) mod merger;
 pub(crate) mod pace;
 pub(crate) mod rewriter;
-mod worth;
+pub(crate) mod worth;
 
 use crate::disk::is_full;
 use prombus_core::CommitError;

@@ -383,10 +383,11 @@ impl<'a, 's> Rewrite<'a, 's> {
         }
     }
 
-    /// Takes over what is left of events that were given up before.
+    /// Takes over what is left of events that were given up before. That is in parts that were rewritten, and in those that were
+    /// filled with what another store held: they have more ids than events.
     fn take_gone(&mut self, part: &Part) -> io::Result<()> {
         let entries = match &*part.index() {
-            Index::Sealed(sidecar) if part.name.rewrite > 0 => {
+            Index::Sealed(sidecar) if sidecar.ids() > sidecar.runs().map(|(_, run)| run.count).sum() => {
                 let [ids, _] = self.read(part, sidecar.all_entries())?;
                 ids
             }
@@ -432,6 +433,7 @@ impl<'a, 's> Rewrite<'a, 's> {
             }
         })?;
         self.index.push_gone(&head, at);
+        self.index.keep();
         Ok(())
     }
 

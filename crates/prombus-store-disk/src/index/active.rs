@@ -190,7 +190,8 @@ struct Made {
 
 /// What is needed to remove an event again.
 struct Pending {
-    run: usize,
+    /// The run that it is in; what is left of an event is in none.
+    run: Option<usize>,
     bytes: u32,
     has_key: bool,
     made: bool,
@@ -245,12 +246,13 @@ impl ActiveIndex {
             self.keys.push(hash, at);
         }
         self.event_bytes += u64::from(bytes);
-        self.pending.push(Pending { run: run_index, bytes, has_key: key_hash.is_some(), made });
+        self.pending.push(Pending { run: Some(run_index), bytes, has_key: key_hash.is_some(), made });
     }
 
     /// Adds what is left of an event that was given up: it is found by its id only. Nothing of this is taken back.
     pub fn push_gone(&mut self, head: &EventHead, at: u32) {
         self.ids.push(id_hash(head.partition.topic, head.id), at);
+        self.pending.push(Pending { run: None, bytes: 0, has_key: false, made: false });
     }
 
     /// What the events take.
@@ -362,7 +364,9 @@ impl ActiveIndex {
             && let Some(Pending { run, bytes, has_key, made }) = self.pending.pop()
         {
             self.event_bytes -= u64::from(bytes);
-            self.runs[run].pop();
+            if let Some(run) = run {
+                self.runs[run].pop();
+            }
             if made {
                 self.made.pop();
             } else {

@@ -294,6 +294,11 @@ impl Sidecar {
         }
     }
 
+    /// How many ids it finds: those of events, and of what is left of some.
+    pub fn ids(&self) -> u64 {
+        self.ids.entries.len / ENTRY as u64
+    }
+
     /// All entries, by id and by key, for checking them against the part.
     pub fn all_entries(&self) -> io::Result<[Vec<(u64, u32)>; 2]> {
         Ok([self.ids.all(&self.file)?, self.keys.all(&self.file)?])

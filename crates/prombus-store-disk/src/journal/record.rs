@@ -96,7 +96,7 @@ pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) -> Res
         (HAS_CAUSED_BY, &event.caused_by),
         (HAS_TAGS, &event.tags),
     ];
-    let mut flags = if head.hub_id { HUB_ID } else { 0 };
+    let mut flags = 0;
     if event.key.is_some() {
         flags |= HAS_KEY;
     }
@@ -109,17 +109,8 @@ pub fn write_event(out: &mut Vec<u8>, head: &EventHead, event: &NewEvent) -> Res
     let too_long = |_| TooLong { bytes: key.len(), limit: usize::from(u16::MAX) };
     let key_len = u16::try_from(key.len()).map_err(too_long)?;
     write_item(out, EVENT, |out| {
-        let mut fixed = [0u8; EVENT_HEAD - ITEM_HEAD];
-        fixed[0] = flags;
-        fixed[1..3].copy_from_slice(&key_len.to_le_bytes());
-        fixed[3..7].copy_from_slice(&head.partition.topic.to_le_bytes());
-        fixed[7..11].copy_from_slice(&head.partition.partition.to_le_bytes());
-        fixed[11..15].copy_from_slice(&text_len(event.payload.as_bytes()));
-        fixed[15..23].copy_from_slice(&head.offset.to_le_bytes());
-        fixed[23..31].copy_from_slice(&head.ts.to_le_bytes());
-        fixed[31..39].copy_from_slice(&head.recorded_ts.to_le_bytes());
-        fixed[39..55].copy_from_slice(head.id.as_bytes());
-        out.extend_from_slice(&fixed);
+        let payload_len = u32::from_le_bytes(text_len(event.payload.as_bytes()));
+        out.extend_from_slice(&fixed(head, (flags, key_len), payload_len));
         for (_, extra) in &extras {
             if let Some(extra) = extra {
                 out.extend_from_slice(&text_len(extra.as_bytes()));
@@ -148,9 +139,37 @@ pub fn write_gone(out: &mut Vec<u8>, event: &[u8]) -> Result<(), TooLong> {
     })
 }
 
+/// Appends the same of an event that another store gave up.
+pub fn write_known(out: &mut Vec<u8>, head: &EventHead, digest: u128) -> Result<(), TooLong> {
+    write_item(out, GONE, |out| {
+        out.extend_from_slice(&fixed(head, (0, 0), 0));
+        out.extend_from_slice(&digest.to_le_bytes());
+    })
+}
+
+/// The digest in what is left of an event.
+pub fn gone_digest(gone: &[u8]) -> Option<u128> {
+    Some(u128::from_le_bytes(gone.get(EVENT_HEAD..)?.try_into().ok()?))
+}
+
+/// The fixed part of an event, with its flags, the length of its key and that of its payload.
+fn fixed(head: &EventHead, (flags, key_len): (u8, u16), payload_len: u32) -> [u8; EVENT_HEAD - ITEM_HEAD] {
+    let mut fixed = [0u8; EVENT_HEAD - ITEM_HEAD];
+    fixed[0] = flags | if head.hub_id { HUB_ID } else { 0 };
+    fixed[1..3].copy_from_slice(&key_len.to_le_bytes());
+    fixed[3..7].copy_from_slice(&head.partition.topic.to_le_bytes());
+    fixed[7..11].copy_from_slice(&head.partition.partition.to_le_bytes());
+    fixed[11..15].copy_from_slice(&payload_len.to_le_bytes());
+    fixed[15..23].copy_from_slice(&head.offset.to_le_bytes());
+    fixed[23..31].copy_from_slice(&head.ts.to_le_bytes());
+    fixed[31..39].copy_from_slice(&head.recorded_ts.to_le_bytes());
+    fixed[39..55].copy_from_slice(head.id.as_bytes());
+    fixed
+}
+
 /// Whether `new` is the same publish again as the event that left this item.
 pub fn is_repeated(gone: &[u8], new: &NewEvent) -> bool {
-    gone.get(EVENT_HEAD..) == Some(&new.digest().to_le_bytes()[..])
+    gone_digest(gone) == Some(new.digest())
 }
 
 /// The length that an item claims to have; at least its head.

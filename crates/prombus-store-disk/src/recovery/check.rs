@@ -250,6 +250,11 @@ impl<'a> Check<'a> {
                 Some(FileKind::Unfinished | FileKind::Format) => {}
                 Some(FileKind::Lock) if len == 0 => {}
                 Some(FileKind::Reserve) => self.zeros(&path, &*file)?,
+                Some(FileKind::Moving) => {
+                    let what =
+                        "the folder holds an unfinished move; run that `prombus move` again to finish it";
+                    self.problem(&path, 0, what);
+                }
                 Some(FileKind::Lock | FileKind::Backup) | None => {
                     self.problem(&path, 0, "this file does not belong here");
                 }

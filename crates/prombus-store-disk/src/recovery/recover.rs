@@ -21,6 +21,7 @@ use crate::state::checkpoint;
 use crate::state::checkpoints::{Checkpoints, KnownCheckpoint};
 use crate::state::rows::{self, Overlay, Table, Tables, Target};
 use crate::state::view::View;
+use crate::transfer;
 use std::any::Any;
 use std::fmt;
 use std::io;
@@ -63,6 +64,20 @@ pub enum OpenError {
         /// Its format.
         found: u32,
     },
+    /// Another store is being moved to it.
+    #[error(
+        "{} holds an unfinished move from {from}; run that `prombus move` again to finish it, or delete the folder",
+        .dir.display()
+    )]
+    Moving {
+        /// The folder.
+        dir: PathBuf,
+        /// What is being moved.
+        from: String,
+    },
+    /// It is to be filled, and holds something already.
+    #[error("{} is not empty; choose a folder that is empty or does not exist", .0.display())]
+    NotEmpty(PathBuf),
     /// It is not a data folder.
     #[error("{} is not a prombus data folder: {why}", .dir.display())]
     NotOurs {
@@ -146,12 +161,14 @@ pub struct Recovered {
 }
 
 /// How a folder is to be opened.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Opening {
     /// The room that a new part asks for.
     pub reserve: u64,
     /// Changed rows are written to a table once they take more memory than this.
     pub rows_in_memory: usize,
+    /// What it is filled from, if so.
+    pub filled_from: Option<String>,
 }
 
 /// Opens a folder, or creates it.
@@ -161,6 +178,7 @@ pub fn open(disk: &dyn Disk, dir: &Path, opening: Opening) -> Result<Recovered, 
         disk.create_dir(folder).map_err(at_file(folder))?;
     }
     let lock = lock(disk, dir, Lock::Alone)?;
+    transfer::admit(disk, dir, opening.filled_from.as_deref())?;
     settle::adopt(disk, dir)?;
     check_format(disk, dir, true)?;
     remove_unfinished(disk, dir)?;

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 /// A change of a checkpoint tells of the holes among so many offsets: about 2 MiB where they lie at random, and no item may
 /// be longer than [`MAX_ITEM`](crate::journal::record::MAX_ITEM).
-const HOLES_WITHIN: u64 = 1 << 24;
+pub const HOLES_WITHIN: u64 = 1 << 24;
 
 /// What is kept of a partition: `first <= offset < next`, without the holes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +35,12 @@ pub struct PartitionExtent {
     pub horizon_ts: u64,
     /// Whether it has holes that somebody might ask for.
     pub has_holes: bool,
+}
+
+impl From<Kept> for PartitionExtent {
+    fn from(Kept { bounds, bytes, horizon_ts, has_holes }: Kept) -> Self {
+        Self { first: bounds.first.0, next: bounds.next.0, bytes, horizon_ts, has_holes }
+    }
 }
 
 impl PartitionExtent {

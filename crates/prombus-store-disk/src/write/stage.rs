@@ -1,6 +1,7 @@
 //! A batch under construction: each commit is checked against the state including all commits before it, and its changes
 //! are encoded and applied at once. A commit that fails is rolled back without a trace.
 
+mod putting;
 mod staging;
 
 use crate::background::builder::{self, Build};

@@ -22,7 +22,7 @@ use crate::state::rows::{Overlay, Tables};
 use crate::store::DiskOptions;
 use crate::write::stage::Stage;
 use parking_lot::Mutex;
-use prombus_core::{Commit, CommitError, Durability, IdMaker, Receipt};
+use prombus_core::{Commit, CommitError, Durability, IdMaker, Piece, Receipt};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -61,6 +61,8 @@ pub enum Work {
     Replace(Replacement),
     /// That what was forgotten up to this commit is erased.
     Erased(u64),
+    /// Something that another store held.
+    Put(Piece),
 }
 
 impl Work {
@@ -70,7 +72,7 @@ impl Work {
             Self::Commit(commit) if commit.only_removes() => 0,
             Self::Replace(_) | Self::Erased(_) => 0,
             Self::Commit(commit) if commit.events.is_empty() => options.headroom_for_deletes(),
-            Self::Commit(_) | Self::Build(_) => options.headroom(),
+            Self::Commit(_) | Self::Build(_) | Self::Put(_) => options.headroom(),
         }
     }
 
@@ -79,6 +81,7 @@ impl Work {
         match self {
             Self::Commit(commit) => !commit.documents.is_empty(),
             Self::Build(_) => true,
+            Self::Put(piece) => matches!(piece, Piece::Documents { .. }),
             Self::Replace(_) | Self::Erased(_) => false,
         }
     }
@@ -382,6 +385,7 @@ impl Writer {
             Work::Build(build) => self.stage.build(build),
             Work::Replace(replacement) => self.stage.replace(replacement),
             Work::Erased(upto) => self.stage.erased(*upto),
+            Work::Put(piece) => self.stage.put(piece),
         };
         let taken = taken.and_then(|receipt| {
             let (bytes, limit) = (self.stage.buffer.len(), MAX_BATCH);

@@ -20,4 +20,5 @@ mod reclaim;
 mod sectors;
 mod slow_open;
 mod threads;
+mod transfer;
 mod walks;

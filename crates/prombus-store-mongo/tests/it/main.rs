@@ -9,3 +9,4 @@ mod model;
 mod primary;
 mod several;
 mod support;
+mod transfer;

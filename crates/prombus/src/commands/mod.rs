@@ -17,6 +17,7 @@ pub mod health;
 pub mod import;
 mod input;
 pub mod list;
+pub mod moving;
 pub mod projections;
 pub mod publish;
 mod retry;
