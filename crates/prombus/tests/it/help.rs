@@ -59,6 +59,7 @@ const COMMANDS: &[&[&str]] = &[
     &["export"],
     &["import"],
     &["backup"],
+    &["move"],
     &["check"],
     &["bench"],
     &["health"],

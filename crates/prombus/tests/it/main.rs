@@ -101,6 +101,7 @@ mod help;
 mod hub;
 mod live;
 mod mongodb;
+mod moving;
 mod schema_lint;
 mod snapshots;
 mod tail;

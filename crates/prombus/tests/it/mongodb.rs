@@ -9,7 +9,7 @@ const VARIABLE: &str = "PROMBUS_TEST_MONGODB";
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// The URL of a database that nobody else uses.
-fn database() -> String {
+pub fn database() -> String {
     let Ok(set) = std::env::var(VARIABLE) else {
         panic!("{VARIABLE} is not set: run `cargo xtask test`, or `cargo xtask mongo cargo test ...`")
     };
@@ -50,7 +50,7 @@ const SECRET: &str = "what only these hubs know";
 /// A hub that is silent for so long is missed.
 const TTL_MS: u64 = 1_500;
 
-fn configuration(ttl_ms: u64) -> String {
+pub fn configuration(ttl_ms: u64) -> String {
     format!("[cluster]\nsecret = {SECRET:?}\nhub_ttl_ms = {ttl_ms}\n")
 }
 
