@@ -279,6 +279,31 @@ pub(crate) fn readers_text(
     text.0
 }
 
+/// Name, source and help of the metrics of a store on MongoDB; on others, they stay at 0.
+const TRANSACTION_FAMILIES: [(&str, &str, &str); 5] = [
+    ("store_transactions_total", "transactions", "MongoDB transactions that were committed."),
+    (
+        "store_transaction_conflicts_total",
+        "transaction_conflicts",
+        "Attempts of MongoDB transactions that met another transaction.",
+    ),
+    (
+        "store_transaction_retries_total",
+        "transaction_retries",
+        "Attempts of MongoDB transactions that failed, for whatever reason, conflicts included.",
+    ),
+    (
+        "store_transactions_unknown_total",
+        "transactions_unknown",
+        "MongoDB transactions of which it was not known in time whether they were committed.",
+    ),
+    (
+        "store_change_streams_reopened_total",
+        "change_streams_reopened",
+        "How often the hub has connected anew to hear of other hubs' commits.",
+    ),
+];
+
 /// Prometheus text that is being written. Writing to a string cannot fail.
 struct Text(String);
 
@@ -307,6 +332,10 @@ impl Text {
         let help = "Disk space reclaimed since the hub was started.";
         self.family("store_reclaimed_bytes_total", "counter", help);
         self.sample("store_reclaimed_bytes_total", &[], store.extra("reclaimed_bytes"));
+        for (name, extra, help) in TRANSACTION_FAMILIES {
+            self.family(name, "counter", help);
+            self.sample(name, &[], store.extra(extra));
+        }
         self.family("store_flush_duration_ms", "histogram", "Duration of flushes, in milliseconds.");
         self.histogram("store_flush_duration_ms", &store.flushes);
     }
@@ -343,7 +372,8 @@ mod tests {
         for us in [10, 60, 70, 400, 9_000_000] {
             flushes.observe(Duration::from_micros(us));
         }
-        let extra = vec![("disk_bytes", 7), ("dead_bytes", 3), ("reclaimed_bytes", 4)];
+        let extra =
+            vec![("disk_bytes", 7), ("dead_bytes", 3), ("reclaimed_bytes", 4), ("transaction_conflicts", 5)];
         let status = StoreStatus { kind: "disk", failed: None, is_full: false, extra, flushes };
         let text = metrics.text("1\"2", Some(&status));
         for line in [
@@ -355,6 +385,8 @@ mod tests {
             "store_disk_free_bytes 0",
             "store_dead_bytes 3",
             "store_reclaimed_bytes_total 4",
+            "store_transactions_total 0",
+            "store_transaction_conflicts_total 5",
             "# TYPE store_flush_duration_ms histogram",
             "store_flush_duration_ms_bucket{le=\"0.05\"} 1",
             "store_flush_duration_ms_bucket{le=\"0.1\"} 3",
