@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask test`, `tools`, `tidy`, `mongo`, `chaos` and `bench`.
+//! Repository chores: `cargo xtask test`, `tools`, `tidy`, `mongo`, `chaos`, `bench` and `cluster`.
 
 mod mongo;
 mod suite;

@@ -9,10 +9,11 @@
 mod artifacts;
 mod jobs;
 
-use crate::mongo::{self, ReplicaSet};
+use crate::mongo;
 use crate::tidy;
 use artifacts::{Artifacts, TestBinary};
 use jobs::{Job, Outcome};
+use repo::ReplicaSet;
 use std::process::Command;
 use std::thread::available_parallelism;
 use std::time::Instant;

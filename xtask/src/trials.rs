@@ -1,4 +1,4 @@
-//! `cargo xtask chaos` and `cargo xtask bench`, which are separate programs.
+//! `cargo xtask chaos`, `cargo xtask bench` and `cargo xtask cluster`, which are separate programs.
 //!
 //! They are built on the hub's own crates and, to put load on a hub, in release mode. More frequent chores should not wait
 //! for that, so they are compiled only on demand.
@@ -16,6 +16,9 @@ pub enum Trial {
     /// Measure the engine and the hub
     #[command(disable_help_flag = true)]
     Bench(Words),
+    /// Start three hubs on a MongoDB replica set behind a load balancer, until Ctrl-C
+    #[command(disable_help_flag = true)]
+    Cluster(Words),
 }
 
 /// Arguments that are not looked at here.
@@ -30,6 +33,7 @@ pub fn run(trial: Trial) -> Result<(), String> {
     let (package, Words { words }) = match trial {
         Trial::Chaos(words) => ("prombus-chaos", words),
         Trial::Bench(words) => ("prombus-bench", words),
+        Trial::Cluster(words) => ("prombus-cluster", words),
     };
     let mut command = repo::cargo(&["run", "--quiet", "--release", "--package", package, "--"]);
     let error = command.args(words).exec();

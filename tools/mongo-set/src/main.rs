@@ -5,6 +5,7 @@ use clap::Parser;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -13,6 +14,8 @@ use tokio::io::AsyncWriteExt;
 
 const MEMBERS: usize = 3;
 const NAME: &str = "r3";
+/// The file that says where the set of a folder is.
+const SET_FILE: &str = "SET";
 /// How long a set may take to get a primary.
 const READY: Duration = Duration::from_secs(40);
 /// How often a set is started whose members do not find together.
@@ -28,7 +31,7 @@ struct Args {
     /// The program; otherwise the one that `cargo xtask tools` has installed
     #[arg(long)]
     mongod: Option<PathBuf>,
-    /// Where the data go; otherwise a temporary folder
+    /// Where the data go, and stay; otherwise a temporary folder
     #[arg(long)]
     data: Option<PathBuf>,
 }
@@ -63,14 +66,9 @@ async fn run(args: Args) -> Result<(), String> {
     let mongod = args.mongod.unwrap_or_else(installed);
     let temporary = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let data = args.data.unwrap_or_else(|| temporary.path().to_owned());
-    let mut tries_left = STARTS;
-    let (members, hosts) = loop {
-        tries_left -= 1;
-        match start_set(&mongod, &data.join(tries_left.to_string())).await {
-            Ok(set) => break set,
-            Err(why) if tries_left == 0 => return Err(why),
-            Err(why) => eprintln!("{why}: starting again"),
-        }
+    let (members, hosts) = match known_ports(&data)? {
+        Some(known) => continue_set(&mongod, &data.join(known.folder), known.ports).await?,
+        None => begin_set(&mongod, &data).await?,
     };
     let url = format!("mongodb://{}/?replicaSet={NAME}\n", hosts.join(","));
     let said = async {
@@ -85,12 +83,75 @@ async fn run(args: Args) -> Result<(), String> {
     Ok(())
 }
 
+/// Where the set is that a folder has, and which ports its members know each other by.
+struct Known {
+    folder: String,
+    ports: Vec<u16>,
+}
+
+/// What a folder says of its set, if it has one.
+fn known_ports(data: &Path) -> Result<Option<Known>, String> {
+    let path = data.join(SET_FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|error| format!("{}: {error}", path.display()))?,
+    };
+    let mut words = text.split_whitespace();
+    let folder = words.next().unwrap_or_default().to_owned();
+    let ports: Vec<u16> = words.filter_map(|port| port.parse().ok()).collect();
+    match ports.len() == MEMBERS {
+        true => Ok(Some(Known { folder, ports })),
+        false => Err(format!("{} does not say where the members are", path.display())),
+    }
+}
+
+/// Begins a set, and notes in its folder where it is.
+async fn begin_set(mongod: &Path, data: &Path) -> Result<(Vec<Member>, Vec<String>), String> {
+    let mut tries_left = STARTS;
+    loop {
+        tries_left -= 1;
+        let folder = tries_left.to_string();
+        match start_set(mongod, &data.join(&folder)).await {
+            Ok((members, hosts)) => {
+                let ports = members.iter().map(|member| member.port.to_string());
+                let words: Vec<String> = std::iter::once(folder).chain(ports).collect();
+                let path = data.join(SET_FILE);
+                let noted = std::fs::write(&path, words.join(" "));
+                noted.map_err(|error| format!("{}: {error}", path.display()))?;
+                return Ok((members, hosts));
+            }
+            Err(why) if tries_left == 0 => return Err(why),
+            Err(why) => eprintln!("{why}: starting again"),
+        }
+    }
+}
+
+/// Starts the members of a set that is there.
+async fn continue_set(
+    mongod: &Path,
+    data: &Path,
+    ports: Vec<u16>,
+) -> Result<(Vec<Member>, Vec<String>), String> {
+    let started = ports.into_iter().enumerate().map(|(n, port)| start(mongod, data, (n, port)));
+    let members: Vec<Member> = started.collect::<Result<_, String>>()?;
+    let hosts: Vec<String> = members.iter().map(host_of).collect();
+    let first = hosts.first().ok_or("no members")?;
+    let admin = admin(format!("mongodb://{first}/?directConnection=true")).await?;
+    let ready = wait_for_members(&admin, Instant::now()).await;
+    ready.map_err(|why| format!("{why}; see the logs in {}", data.display()))?;
+    Ok((members, hosts))
+}
+
+fn host_of(member: &Member) -> String {
+    format!("127.0.0.1:{}", member.port)
+}
+
 /// Starts the members, and makes a set of them.
 async fn start_set(mongod: &Path, data: &Path) -> Result<(Vec<Member>, Vec<String>), String> {
     let ports = free_ports().map_err(|error| format!("no free ports: {error}"))?;
     let started = ports.into_iter().enumerate().map(|(n, port)| start(mongod, data, (n, port)));
     let members: Vec<Member> = started.collect::<Result<_, String>>()?;
-    let hosts: Vec<String> = members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
+    let hosts: Vec<String> = members.iter().map(host_of).collect();
     initiate(&hosts).await.map_err(|why| format!("{why}; see the logs in {}", data.display()))?;
     Ok((members, hosts))
 }
@@ -142,8 +203,13 @@ async fn initiate(hosts: &[String]) -> Result<(), String> {
     };
     let begun = Instant::now();
     until(begun, async || answered(&admin, doc! { "replSetInitiate": config.clone() }).await).await?;
+    wait_for_members(&admin, begun).await
+}
+
+/// Waits until there is a primary, and the others follow it.
+async fn wait_for_members(admin: &Database, begun: Instant) -> Result<(), String> {
     until(begun, async || {
-        let status = answered(&admin, doc! { "replSetGetStatus": 1 }).await?;
+        let status = answered(admin, doc! { "replSetGetStatus": 1 }).await?;
         let members = status.get_array("members").map_err(|error| error.to_string())?;
         let state = |member: &Bson| {
             member.as_document().and_then(|member| member.get_str("stateStr").ok()).map(str::to_owned)

@@ -1,5 +1,8 @@
 //! Where the repository is, and how to run programs in it: for chores, chaos and benchmarks.
 
+mod set;
+
+pub use set::ReplicaSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 

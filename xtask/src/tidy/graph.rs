@@ -23,6 +23,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("prombus-bench", TOOL_PARTS),
     ("prombus-chaos", TOOL_PARTS),
     ("mongo-set", &["repo"]),
+    ("prombus-cluster", &["prombus-fixtures", "repo"]),
     ("repo", &[]),
     ("xtask", &["repo"]),
 ];
