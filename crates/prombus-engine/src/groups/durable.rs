@@ -141,6 +141,20 @@ impl Durable {
         heard.iter().map(result).collect()
     }
 
+    /// The same of a group that has ended: whatever was not written by then comes to nothing, and what is only said has ended.
+    pub fn results_so_far(&self, heard: &[SettleEffect], open: Span) -> Vec<SettleResult> {
+        let written = self.now.lock().version;
+        let is_in_time = |heard: &SettleEffect| match heard {
+            SettleEffect::Change(version) => *version <= written,
+            SettleEffect::Repeat => open.upto <= written,
+            _ => false,
+        };
+        let results = heard.iter().zip(self.results(heard, open));
+        results
+            .map(|(heard, result)| if is_in_time(heard) { result } else { SettleResult::Expired })
+            .collect()
+    }
+
     /// What `look` finds, once it finds something.
     async fn known<T>(&self, look: impl Fn(&DurableState) -> Option<T>) -> Result<T, GroupError> {
         loop {

@@ -267,13 +267,18 @@ impl Group {
     }
 
     /// Ends the group because of what the store has answered. Where that says that another hub has the topic, everything
-    /// of the topic goes.
+    /// of the topic goes. Where only a cursor was moved, a commit that was under way when the group was loaded has come after that: the
+    /// last one of the home before this one, or one whose outcome nobody knew. The group is loaded again, with that.
     pub(super) fn fail_for(&self, error: GroupError) {
-        if !matches!(error, GroupError::Bus(BusError::Commit(CommitError::EpochOver { .. }))) {
-            return self.fail(error);
-        }
+        let is_over = match &error {
+            GroupError::Bus(BusError::Commit(CommitError::EpochOver { .. })) => true,
+            GroupError::Bus(BusError::Commit(CommitError::CursorMoved { .. })) => false,
+            _ => return self.fail(error),
+        };
         self.fail(HomesError::Lost(self.topic.name.clone()).into());
-        self.hub.claims.lose(&self.home);
+        if is_over {
+            self.hub.claims.lose(&self.home);
+        }
     }
 
     /// Makes sure that no other hub can have the topic at this moment.

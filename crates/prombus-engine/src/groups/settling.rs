@@ -89,9 +89,13 @@ impl Group {
                 if is_only_said { group.check_home().await } else { Ok(()) }
             };
             match done.await {
-                // Leases went with the topic.
+                // Leases went with the topic, but for what was on its way to the store already: that may have come in time.
                 Err(GroupError::Home(HomesError::Lost(_))) => {
-                    return Ok(vec![SettleResult::Expired; heard.len()]);
+                    group.until_keeper_ended().await;
+                    return match group.durable.failure() {
+                        Some(error) if !matches!(error, GroupError::Home(HomesError::Lost(_))) => Err(error),
+                        _ => Ok(group.durable.results_so_far(&heard, open)),
+                    };
                 }
                 done => done?,
             }
