@@ -15,6 +15,7 @@ use crate::gathered::Gathered;
 use crate::media;
 use crate::memory::{Memory, Received};
 use crate::params::Params;
+use crate::serve::Via;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -54,7 +55,10 @@ impl BodyReader {
             // The guard lets no request through to a route with a body whose caller it does not know.
             caller: head.extensions.get().cloned().unwrap_or_else(Caller::anyone),
             memory: app.memory.clone(),
-            received: head.extensions.get().cloned().unwrap_or_else(|| Received::new(&app.memory)),
+            received: match head.extensions.get::<Via>() {
+                Some(via) => via.received.clone(),
+                None => Received::new(&app.memory),
+            },
             timeout: app.options.body_timeout,
             since: Instant::now(),
             came: 0,
@@ -147,6 +151,9 @@ impl BodyReader {
             return Ok(None);
         }
         // Many bodies arrive in one piece, which is used as it is.
+        if self.body.is_end_stream() {
+            return Ok(Some(first));
+        }
         let Some(second) = self.receive().await? else { return Ok(Some(first)) };
         let mut whole = Gathered::expecting(announced);
         whole.push(&first);

@@ -3,7 +3,7 @@
 //! Authorization has no side doors: a method that names no rights is not in the table, and frames and streams go through
 //! the same check as requests. The gateway asks the hub and nothing behind it.
 
-use crate::auth::{self, Action, Auth, AuthOptions, Hosts, Need, Origins};
+use crate::auth::{Action, Auth, AuthOptions, Hosts, Need, Origins};
 use crate::cluster::{self, About, Cluster, ClusterOptions, ListensAt};
 use crate::error::ApiError;
 use crate::memory::Memory;
@@ -204,9 +204,7 @@ impl Gateway {
         router
             .fallback(ops::no_such_path)
             .method_not_allowed_fallback(ops::method_not_allowed)
-            .layer(axum::middleware::from_fn_with_state(self.0.clone(), cluster::door))
-            .layer(axum::middleware::from_fn_with_state(self.0.clone(), auth::guard))
-            .layer(axum::middleware::from_fn_with_state(self.0.clone(), request_guard::count_and_catch))
+            .layer(axum::middleware::from_fn_with_state(self.0.clone(), request_guard::around))
             .with_state(self.0.clone())
     }
 

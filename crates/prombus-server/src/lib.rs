@@ -13,6 +13,7 @@ mod definition;
 mod error;
 mod gateway;
 mod gathered;
+mod head_timer;
 mod incoming;
 mod media;
 mod memory;

@@ -5,6 +5,7 @@
 
 use crate::error::ApiError;
 use crate::gateway::GatewayOptions;
+use crate::head_timer::HeadTimer;
 use crate::memory::{MAX_READ_BYTES, Memory, Received};
 use crate::rate::ConnectionRate;
 use crate::stall_guard::StallGuard;
@@ -12,11 +13,12 @@ use crate::tls::Tls;
 use crate::unread::{Reader, Unread};
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::{Extensions, StatusCode};
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -154,6 +156,24 @@ struct ConnectionContext {
     stopped: watch::Receiver<bool>,
 }
 
+/// The connection that a request came by, told to its handler as an extension. Only in tests are there requests without one.
+#[derive(Clone)]
+pub(crate) struct Via {
+    /// How fast it may publish.
+    pub rate: ConnectionRate,
+    /// What it has received.
+    pub received: Received,
+    /// Its place among those that may be open.
+    pub place: ConnectionPermit,
+}
+
+impl Via {
+    /// How fast the connection of a request may publish.
+    pub fn rate_of(request: &Extensions) -> ConnectionRate {
+        request.get().map(|via: &Self| via.rate.clone()).unwrap_or_default()
+    }
+}
+
 /// A connection's place among those that may be open. A WebSocket outlives the HTTP that it came by, and takes it along.
 #[derive(Clone)]
 pub(crate) struct ConnectionPermit(
@@ -197,30 +217,44 @@ async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, context: Connec
     }
 }
 
+/// What the requests of a connection share, so that each has little to count that other connections count, too.
+struct Requests {
+    router: Router,
+    via: Via,
+    unread: Unread,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Requests {
+    fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Result<Response, Infallible>> + Send + use<> {
+        let mut request = self.unread.lend(request);
+        request.extensions_mut().insert(self.via.clone());
+        self.via.received.is_in_request();
+        let (requests, answering) = (self.clone(), self.router.clone().call(request));
+        async move {
+            let Ok(mut answer) = answering.await;
+            let Self { via: Via { received, .. }, unread, stopped, .. } = &*requests;
+            received.is_done_with_request();
+            let reader = || Reader { received: received.clone(), stopped: stopped.clone() };
+            unread.settle(&mut answer, reader);
+            Ok(answer)
+        }
+    }
+}
+
 async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     context: ConnectionContext,
 ) {
     let ConnectionContext { router, header_timeout, rate, place, received, mut stopped, .. } = context;
-    let (unread, closing) = (Unread::default(), stopped.clone());
-    let service = service_fn(move |request: Request<Incoming>| {
-        let mut request = unread.lend(request);
-        request.extensions_mut().insert(rate.clone());
-        request.extensions_mut().insert(place.clone());
-        request.extensions_mut().insert(received.clone());
-        received.is_in_request();
-        let answering = router.clone().call(request);
-        let (unread, reader) =
-            (unread.clone(), Reader { received: received.clone(), stopped: closing.clone() });
-        async move {
-            let Ok(mut answer) = answering.await;
-            reader.received.is_done_with_request();
-            unread.settle(&mut answer, reader);
-            Ok::<_, Infallible>(answer)
-        }
-    });
+    let via = Via { rate, received, place };
+    let requests = Arc::new(Requests { router, via, unread: Unread::default(), stopped: stopped.clone() });
+    let service = service_fn(move |request| requests.answer(request));
     let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(HeadTimer::default())
         .header_read_timeout(header_timeout)
         .max_buf_size(MAX_READ_BYTES)
         .serve_connection(TokioIo::new(stream), service)

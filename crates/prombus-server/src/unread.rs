@@ -57,8 +57,8 @@ impl Unread {
         })
     }
 
-    /// Sees to what is left, now that there is an answer.
-    pub fn settle(&self, answer: &mut Response, reader: Reader) {
+    /// Sees to what is left, now that there is an answer. Most often that is nothing, and needs no reader.
+    pub fn settle(&self, answer: &mut Response, reader: impl FnOnce() -> Reader) {
         let Some(left) = std::mem::take(&mut *self.0.lock()).left else { return };
         // A client whose body was waited for in vain need not be waited for again, and one that waits to be asked listens.
         let is_read = left.comes && answer.status() != StatusCode::REQUEST_TIMEOUT;
@@ -68,7 +68,7 @@ impl Unread {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         if is_read {
-            tokio::spawn(reader.read_for_a_while(left.body));
+            tokio::spawn(reader().read_for_a_while(left.body));
         }
     }
 }

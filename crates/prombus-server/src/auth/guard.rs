@@ -6,16 +6,16 @@ use crate::cluster::{self, Cluster};
 use crate::error::ApiError;
 use crate::gateway::{App, Shared, need_of};
 use crate::path::PathNames;
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 /// Lets a request through if its caller has the required rights.
-pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(app: &App, request: Request, next: Next) -> Response {
     if let Some(cluster) = app.cluster.as_deref().filter(|_| cluster::is_forwarded(request.headers())) {
-        return admit_hub(&app, cluster, request, next).await;
+        return Box::pin(admit_hub(app, cluster, request, next)).await;
     }
     let page = app.origins.page(request.headers());
     if let Some(mut answer) = page.preflight(request.method(), request.headers()) {
@@ -25,15 +25,15 @@ pub(crate) async fn guard(State(app): State<App>, request: Request, next: Next) 
     let (mut parts, body) = request.into_parts();
     let upgrade = parts.headers.contains_key(header::UPGRADE);
     let need = need(&parts);
-    let checked = check_host(&app, need, &parts).and_then(|()| page.check(&parts.method, upgrade));
+    let checked = check_host(app, need, &parts).and_then(|()| page.check(&parts.method, upgrade));
     let checked = match checked {
-        Ok(()) => admit(&app, need, &mut parts).await,
+        Ok(()) => admit(app, need, &mut parts).await,
         Err(error) => Err(error),
     };
     let caller = parts.extensions.get::<Caller>().cloned();
     let (method, route) = (parts.method.clone(), parts.extensions.get::<MatchedPath>().cloned());
     let answer = match checked {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Ok(()) => cluster::door(app, Request::from_parts(parts, body), next).await,
         Err(error) => error.into_response(),
     };
     let (route, subject) =
@@ -63,7 +63,7 @@ async fn admit_hub(app: &App, cluster: &Cluster, request: Request, next: Next) -
         need(&parts).check(&caller, &names, &parts.headers)
     };
     let answer = match checked.await {
-        Ok(()) => next.run(Request::from_parts(parts, body)).await,
+        Ok(()) => cluster::door(app, Request::from_parts(parts, body), next).await,
         Err(error) => error.into_response(),
     };
     key.sign(answer)

@@ -12,7 +12,7 @@ use crate::error::{ApiError, Moved};
 use crate::gateway::{App, about};
 use crate::path::PathNames;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -99,20 +99,27 @@ async fn until_moved(hub: &Hub, topic: &TopicName, from: &LiveHub) {
 }
 
 /// Lets a request through to its handler, or to its home.
-pub(crate) async fn door(State(app): State<App>, request: Request, next: Next) -> Response {
-    let Some(cluster) = app.cluster.clone() else { return next.run(request).await };
+pub(crate) async fn door(app: &App, request: Request, next: Next) -> Response {
+    match &app.cluster {
+        // Most hubs are alone, and their requests need no room for what hubs say to each other.
+        None => next.run(request).await,
+        Some(cluster) => Box::pin(find_home(app, cluster, request, next)).await,
+    }
+}
+
+async fn find_home(app: &App, cluster: &Arc<Cluster>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let about = route.as_ref().map(|route| about(route.as_str(), request.method())).unwrap_or_default();
     let is_for_here = about == super::About::Nothing || request.extensions().get::<Forwarded>().is_some();
     let (Some(route), false) = (route, is_for_here) else { return next.run(request).await };
     let (mut parts, body) = request.into_parts();
     let serve = async {
-        let body = BodyReader::new(body, &parts, &app).whole().await?;
-        let names = PathNames::from_request_parts(&mut parts, &app).await?;
-        let topic = about.topic(&app, Asked { parts: &parts, names: &names, body: &body }).await;
+        let body = BodyReader::new(body, &parts, app).whole().await?;
+        let names = PathNames::from_request_parts(&mut parts, app).await?;
+        let topic = about.topic(app, Asked { parts: &parts, names: &names, body: &body }).await;
         let Some(topic) = topic else { return Ok(next.run(whole(&parts, &body)).await) };
         let may_repeat = may_be_repeated(&parts.method, route.as_str());
-        serve_at_home(&app, &cluster, (&topic, may_repeat), (&parts, body, next)).await
+        serve_at_home(app, cluster, (&topic, may_repeat), (&parts, body, next)).await
     };
     serve.await.unwrap_or_else(ApiError::into_response)
 }

@@ -13,6 +13,7 @@ use crate::body::{BodyReader, json_body};
 use crate::error::{ApiError, Moved};
 use crate::gateway::App;
 use crate::rate::ConnectionRate;
+use crate::serve::Via;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
@@ -143,7 +144,9 @@ pub(crate) async fn hear(app: &App, cluster: &Cluster, request: Request) -> Resu
         is_guarded: app.auth.is_on(),
     });
     // What a connection may publish was counted where the caller's connection is.
-    parts.extensions.insert(ConnectionRate::default());
+    if let Some(via) = parts.extensions.get_mut::<Via>() {
+        via.rate = ConnectionRate::default();
+    }
     let body = BodyReader::new(body, &parts, app);
     let body = match parts.uri.path() {
         batch::PATH => body.at_most(batch::MAX_REQUEST_BYTES),

@@ -7,7 +7,7 @@ use crate::cluster::Forwarded;
 use crate::commit::{CommitCall, Requester};
 use crate::error::ApiError;
 use crate::gateway::App;
-use crate::rate::ConnectionRate;
+use crate::serve::Via;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -19,8 +19,7 @@ pub(crate) async fn commit(
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    // Requests without a connection exist only in tests.
-    let rate: ConnectionRate = request.extensions().get().cloned().unwrap_or_default();
+    let rate = Via::rate_of(request.extensions());
     let is_forwarded = request.extensions().get::<Forwarded>().is_some();
     let body = json_body(&app, request).await?;
     let asked = CommitCall::parse(parse_object(&body)?, &body, app.hub()?.limits().commit_bytes)?;

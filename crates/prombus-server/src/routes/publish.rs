@@ -12,6 +12,7 @@ use crate::media::{self, BodyType};
 use crate::params::Params;
 use crate::path::PathNames;
 use crate::rate::ConnectionRate;
+use crate::serve::Via;
 use axum::extract::{Request, State};
 use axum::http::Extensions;
 use axum::response::Response;
@@ -123,8 +124,7 @@ pub(crate) enum Placed {
 impl Publisher {
     /// The publisher of a request to a topic.
     fn of(app: App, extensions: &Extensions, topic: TopicName) -> Self {
-        // Only in tests are there requests without a connection.
-        let rate = extensions.get().cloned().unwrap_or_default();
+        let rate = Via::rate_of(extensions);
         let caller = extensions.get().cloned().unwrap_or_else(Caller::nobody);
         Self { app, rate, topic, caller }
     }

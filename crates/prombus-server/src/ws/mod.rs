@@ -19,7 +19,7 @@ use crate::error::ApiError;
 use crate::gateway::App;
 use crate::memory::Received;
 use crate::rate::ConnectionRate;
-use crate::serve::ConnectionPermit;
+use crate::serve::Via;
 use axum::Extension;
 use axum::extract::State;
 use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
@@ -96,9 +96,7 @@ impl End {
 pub(crate) async fn upgrade(
     State(app): State<App>,
     caller: Option<Extension<Caller>>,
-    rate: Option<Extension<ConnectionRate>>,
-    place: Option<Extension<ConnectionPermit>>,
-    received: Option<Extension<Received>>,
+    via: Option<Extension<Via>>,
     vouched: Option<Extension<Vouched>>,
     upgrade: Result<WebSocketUpgrade, axum::extract::ws::rejection::WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
@@ -108,8 +106,10 @@ pub(crate) async fn upgrade(
     let upgrade = upgrade.max_message_size(max).max_frame_size(max);
     let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
     let caller = caller.map(|Extension(caller)| caller);
-    let rate = rate.map(|Extension(rate)| rate).unwrap_or_default();
-    let received = received.map_or_else(|| Received::new(&app.memory), |Extension(received)| received);
+    let (rate, received, place) = match via {
+        Some(Extension(Via { rate, received, place })) => (rate, received, Some(place)),
+        None => (ConnectionRate::default(), Received::new(&app.memory), None),
+    };
     received.is_of_frames(app.options.body_timeout);
     Ok(upgrade.on_upgrade(async move |socket| {
         let vouched = vouched.map(|Extension(vouched)| vouched);
