@@ -34,6 +34,7 @@ mod parse;
 mod projections;
 mod publish;
 mod read;
+mod replays;
 mod schemas;
 mod states;
 mod tail;
@@ -62,15 +63,16 @@ pub use live::{
 pub use options::{ClientOptions, Token};
 pub use parse::ParseJson;
 pub use prombus_wire::{
-    AckRequest, BackupAnswer, BackupFile, CleanAnswer, CollectionAnswer, CollectionIndex, CollectionOwner,
-    Committed, CursorAnswer, CursorPosition, CursorRequest, DeadLettersPage, DeliveryContext, DeliveryRecord,
-    DryRun, Durability, ErrorCode, EventRecord, EventsPage, ExtendRequest, ForgetAnswer, GroupAnswer,
-    GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering, GroupPartition, Imported, IndexAnswer,
-    IndexState, LeaseResult, MemberAnswer, NackRequest, PartitionBounds, ProjectionAnswer,
-    ProjectionPartition, ProjectionState, Published, PublishedBatch, PullRequest, Pulled, RebuildAnswer,
-    ReplayAnswer, ReplayRequest, SchemaAnswer, SchemaChecked, SchemaMode, SchemaRegistered, SchemaVersion,
-    SchemaViolation, SkipRequest, Skipped, SkippedLetter, SnapshotAnswer, SnapshotRecord, StateAnswer, Text,
-    TopicAnswer, TopicSchemas, TrimRequest, UpcasterAnswer, Waiting,
+    AckRequest, BackupAnswer, BackupFile, BulkReplayAnswer, BulkReplayError, BulkReplayMap,
+    BulkReplayRequest, BulkReplaySource, BulkReplayState, CleanAnswer, CollectionAnswer, CollectionIndex,
+    CollectionOwner, Committed, CursorAnswer, CursorPosition, CursorRequest, DeadLettersPage,
+    DeliveryContext, DeliveryRecord, DryRun, Durability, ErrorCode, EventRecord, EventsPage, ExtendRequest,
+    ForgetAnswer, GroupAnswer, GroupChangeRequest, GroupMode, GroupOptionsRequest, GroupOrdering,
+    GroupPartition, Imported, IndexAnswer, IndexState, LeaseResult, MemberAnswer, NackRequest,
+    PartitionBounds, ProjectionAnswer, ProjectionPartition, ProjectionState, Published, PublishedBatch,
+    PullRequest, Pulled, RebuildAnswer, ReplayAnswer, ReplayRequest, SchemaAnswer, SchemaChecked, SchemaMode,
+    SchemaRegistered, SchemaVersion, SchemaViolation, SkipRequest, Skipped, SkippedLetter, SnapshotAnswer,
+    SnapshotRecord, StateAnswer, Text, TopicAnswer, TopicSchemas, TrimRequest, UpcasterAnswer, Waiting,
 };
 pub use read::{ReadFrom, ReadQuery};
 pub use schemas::NewSchema;

@@ -20,6 +20,7 @@ use crate::groups::{
 use crate::homes::{Claims, HubList, Place};
 use crate::projections::{ProjectionError, Projections};
 use crate::query::{Query, QueryError, QueryPosition, Reader, Token};
+use crate::replays::Replays;
 use crate::retry::Tries;
 use crate::schemas::Schemas;
 use crate::time_travel::TimeTravel;
@@ -49,6 +50,7 @@ pub struct Hub {
     projections: Arc<Projections>,
     commits: Arc<Commits>,
     cleaning: Arc<Cleaning>,
+    replays: Arc<Replays>,
     backups: Arc<Backups>,
     schemas: Arc<Schemas>,
     /// The log as normalizing readers see it.
@@ -265,6 +267,11 @@ impl Hub {
     /// What lets events of topics go.
     pub fn cleaning(&self) -> &Arc<Cleaning> {
         &self.cleaning
+    }
+
+    /// The bulk replays.
+    pub fn replays(&self) -> &Arc<Replays> {
+        &self.replays
     }
 
     /// Forgets a key: when this returns, none of the events that the topic had of it can be read in any way, nor their dead
@@ -533,6 +540,7 @@ impl Hub {
         self.stop_waiting();
         self.groups.close();
         self.backups.close();
+        self.replays.close().await;
         self.cleaning.close().await;
         self.projections.close().await;
         self.claims.close().await;

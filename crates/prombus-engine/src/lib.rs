@@ -19,6 +19,7 @@ mod json_walk;
 pub mod layers;
 pub mod projections;
 pub mod query;
+pub mod replays;
 mod retry;
 mod room;
 pub mod schemas;

@@ -13,6 +13,7 @@ use prombus_engine::collections::CollectionError;
 use prombus_engine::commits::CommitRefused;
 use prombus_engine::groups::{GroupError, LeaseToken};
 use prombus_engine::projections::{MAX_DEFINITION_BYTES, ProjectionError};
+use prombus_engine::replays::ReplaysError;
 use prombus_engine::schemas::upcast::UpcastError;
 use prombus_engine::schemas::{SchemasError, ViolatedPlace};
 use prombus_engine::{
@@ -633,6 +634,24 @@ impl From<ProjectionError> for ApiError {
             ProjectionError::Rebuilding(_) => Self::under_way(message),
             ProjectionError::Read(error) => error.into(),
             ProjectionError::Bus(error) => error.into(),
+        }
+    }
+}
+
+impl From<ReplaysError> for ApiError {
+    fn from(error: ReplaysError) -> Self {
+        let message = error.to_string();
+        match error {
+            ReplaysError::NotFound(_) => Self::not_found(message),
+            ReplaysError::NameUsed { .. } => Self::new(ErrorCode::IdConflict, message),
+            ReplaysError::WrongState { .. } => Self::under_way(message),
+            ReplaysError::TooMany => Self::too_large(message),
+            ReplaysError::Bad(_) => Self::bad_request(message),
+            ReplaysError::Filter(error) => error.into(),
+            ReplaysError::Map(error) => error.into(),
+            ReplaysError::Query(error) => error.into(),
+            ReplaysError::Read(error) => error.into(),
+            ReplaysError::Bus(error) => error.into(),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::rate::TopicRates;
 use crate::request_guard;
 use crate::routes::{
     backups, collections, commit, dlq, document, documents, events, groups, keys, ops, projections, publish,
-    schemas, states, topics,
+    replays, schemas, states, topics,
 };
 use crate::scrapes::Scrapes;
 use crate::serve;
@@ -377,6 +377,26 @@ const ROUTES: &[Route] = &[
         &[(Method::POST, ADMIN_SOMEWHERE)],
     )
     .about(About::Projection),
+    // The rights on both topics are checked by the handlers.
+    route(
+        "/v1/replays",
+        || get(replays::list).post(replays::begin),
+        &[(Method::GET, ADMIN_SOMEWHERE), (Method::POST, ADMIN_SOMEWHERE)],
+    )
+    .about(About::Replay)
+    .but_for(&[Method::GET]),
+    route(
+        "/v1/replays/{name}",
+        || get(replays::show).delete(replays::delete),
+        &[(Method::GET, ADMIN_SOMEWHERE), (Method::DELETE, ADMIN_SOMEWHERE)],
+    )
+    .about(About::Replay),
+    route("/v1/replays/{name}/pause", || post(replays::pause), &[(Method::POST, ADMIN_SOMEWHERE)])
+        .about(About::Replay),
+    route("/v1/replays/{name}/resume", || post(replays::resume), &[(Method::POST, ADMIN_SOMEWHERE)])
+        .about(About::Replay),
+    route("/v1/replays/{name}/cancel", || post(replays::cancel), &[(Method::POST, ADMIN_SOMEWHERE)])
+        .about(About::Replay),
     route("/v1/schemas", || get(schemas::list), &[(Method::GET, Need::Token)]),
     route(
         "/v1/schemas/{topic}",

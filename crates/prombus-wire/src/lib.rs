@@ -15,6 +15,7 @@ pub mod hub_frame;
 pub mod object;
 pub mod ops;
 pub mod publish;
+pub mod replay;
 pub mod schema;
 pub mod spelling;
 pub mod text;
@@ -47,6 +48,10 @@ pub use hub_frame::HubFrame;
 pub use object::{Object, parse_object};
 pub use ops::{GroupTotals, HealthAnswer, OpsAnswer, OpsGroup, OpsHub, OpsSnapshot, OpsStore, OpsTopic};
 pub use publish::{ArrayError, EventRequest, ExpectRequest, KeysRequest, PublishOptions, each_event};
+pub use replay::{
+    BulkReplayAnswer, BulkReplayError, BulkReplayMap, BulkReplayRequest, BulkReplaySource, BulkReplayState,
+    BulkReplays,
+};
 pub use schema::{
     SchemaAnswer, SchemaChecked, SchemaRegistered, SchemaRequest, SchemaVersion, SchemaViolation,
     SchemasAnswer, TopicSchemas, UpcasterAnswer,

@@ -58,6 +58,8 @@ pub enum Command {
     Schema(commands::schema::SchemaArgs),
     /// List, show and replay dead letters
     Dlq(commands::dlq::DlqArgs),
+    /// Copy ranges of topics into other topics, in the hub
+    Replay(commands::replay::ReplayArgs),
     /// Write the events of a topic to stdout, one JSON object per line
     Export(commands::export::ExportArgs),
     /// Publish events from stdin, in the format that export writes

@@ -54,6 +54,7 @@ fn run(Cli { hub, command }: Cli) -> Result<(), Failure> {
         Command::Snapshots(args) => snapshots::run(&hub, &args),
         Command::Schema(args) => commands::schema::run(&hub, args),
         Command::Dlq(args) => commands::dlq::run(&hub, args),
+        Command::Replay(args) => commands::replay::run(&hub, args),
         Command::Export(args) => commands::export::run(&hub, args),
         Command::Import(args) => commands::import::run(&hub, &args),
         Command::Backup(args) => commands::backup::run(&hub, &args),

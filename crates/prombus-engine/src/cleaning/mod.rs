@@ -16,6 +16,7 @@ mod losses;
 mod pages;
 mod pass;
 mod positions;
+mod reading;
 mod retention;
 mod rounds;
 pub(crate) mod snapshots;
@@ -34,6 +35,7 @@ use prombus_core::{
     Clock, DocumentWrite, EventLog, Histogram, HomesError, Kept, NewTopics, Offset, Partition, ReadError,
     TopicName, TopicState,
 };
+pub(crate) use reading::ReadingTurn;
 pub use snapshots::SnapshotStatus;
 use std::sync::Arc;
 use std::time::Duration;

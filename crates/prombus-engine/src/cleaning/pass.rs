@@ -316,6 +316,11 @@ impl<'a> Pass<'a> {
         self.positions[partition.0 as usize].step(&self.topic, partition, epoch)
     }
 
+    /// Takes note that a [fence](Self::fence) was committed.
+    pub fn fenced(&mut self, partition: Partition, epoch: Epoch) {
+        self.positions[partition.0 as usize].stepped(epoch);
+    }
+
     /// The home of the topic on this hub, in an epoch in which all its positions can be moved, and cursors of an epoch.
     pub async fn home(&mut self, of: Epoch) -> Result<Arc<Home>, CleanError> {
         let home = match &self.home {

@@ -10,6 +10,7 @@ use crate::groups::{GroupContext, Groups, ReadAhead};
 use crate::homes::Claims;
 use crate::layers::{Checks, RemovalNotices, Rules, SchemaChecks};
 use crate::projections::{LARGE_BATCHES, ProjectionContext, Projections, WorkSlots};
+use crate::replays::{ReplayContext, Replays};
 use crate::room::DocumentRoom;
 use crate::schemas::{NormalLog, Schemas, Shared};
 use crate::topics::TopicsWatch;
@@ -140,7 +141,7 @@ impl Hub {
             claims: claims.clone(),
             read_ahead: Arc::new(ReadAhead::new(limits.read_ahead_bytes)),
             checks: checks.clone(),
-            schema_checks,
+            schema_checks: schema_checks.clone(),
             most_partitions: limits.group_partitions,
             raisers: raisers.clone(),
             closing: AtomicBool::new(false),
@@ -159,7 +160,7 @@ impl Hub {
             clock: clock.clone(),
             claims: claims.clone(),
             raisers,
-            checks,
+            checks: checks.clone(),
             large_batches: Arc::new(Semaphore::new(LARGE_BATCHES)),
             room: room.clone(),
             has_others: homes.is_some(),
@@ -176,6 +177,17 @@ impl Hub {
             most_keys: limits.cleaning_keys,
             new_topics: new_topics.clone(),
         });
+        let replays = Replays::new(ReplayContext {
+            log: store.log.clone(),
+            documents: store.documents.clone(),
+            bus: bus.clone(),
+            clock: clock.clone(),
+            claims: claims.clone(),
+            cleaning: cleaning.clone(),
+            checks,
+            schema_checks,
+            auto_create,
+        });
         let commits = Arc::new(Commits::new(groups.clone(), room, bus.clone(), clock.clone()));
         let topics = Arc::new(TopicsWatch::new(store.log.clone()));
         Self {
@@ -188,6 +200,7 @@ impl Hub {
             projections,
             commits,
             cleaning,
+            replays,
             backups,
             schemas,
             normal_log,

@@ -4,7 +4,7 @@ mod actor;
 mod batch;
 mod circle;
 mod definition;
-mod expression;
+pub(crate) mod expression;
 mod merged_partitions;
 mod plan;
 mod registry;

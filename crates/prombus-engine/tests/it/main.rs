@@ -16,6 +16,7 @@ mod groups;
 mod groups_simulation;
 mod projections;
 mod queries;
+mod replays;
 mod schemas;
 mod schemas_crash;
 mod time_travel;

@@ -19,6 +19,8 @@ pub(crate) enum About {
     Topic,
     /// The topic of the projection in its path, or in its body where that defines it.
     Projection,
+    /// The topic that the replay in its path reads, or the one that its body defines.
+    Replay,
     /// What the projection of the collection in its path has seen, where it waits for that.
     Seen,
 }
@@ -30,10 +32,16 @@ pub(crate) struct Asked<'a> {
     pub body: &'a [u8],
 }
 
-/// The one field of a projection's definition that says where it belongs.
+/// The one field of a projection's definition, or of a range, that says where it belongs.
 #[derive(Deserialize)]
 struct DefinedTopic {
     topic: TopicName,
+}
+
+/// The one field of a replay's definition that says so.
+#[derive(Deserialize)]
+struct DefinedSource {
+    source: DefinedTopic,
 }
 
 impl About {
@@ -51,6 +59,10 @@ impl About {
                 }
                 hub.projections().topic_of(names.get("name")).await
             }
+            Self::Replay => match names.get("name") {
+                "" => Some(serde_json::from_slice::<DefinedSource>(body).ok()?.source.topic),
+                name => Some(hub.replays().get(name).await.ok()?.definition.source.topic),
+            },
             Self::Seen => {
                 let waits = Params::parse(parts.uri.query()).and_then(|mut params| params.one("min_offset"));
                 match waits {

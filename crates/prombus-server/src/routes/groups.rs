@@ -288,16 +288,16 @@ pub(crate) async fn skip(
 }
 
 /// The start position in a body.
-struct Start {
-    from: Option<String>,
-    ts: Option<u64>,
-    after_id: Option<String>,
-    offset: Option<u64>,
+pub(super) struct Start {
+    pub from: Option<String>,
+    pub ts: Option<u64>,
+    pub after_id: Option<String>,
+    pub offset: Option<u64>,
     /// Whether an offset is allowed.
-    with_offset: bool,
+    pub with_offset: bool,
 }
 
-fn start(start: &Start) -> Result<From, ApiError> {
+pub(super) fn start(start: &Start) -> Result<From, ApiError> {
     let Start { from, ts, after_id, offset, with_offset } = start;
     let kind = kind_of(from.as_deref().unwrap_or("latest"));
     for (name, given) in [("ts", ts.is_some()), ("afterId", after_id.is_some()), ("offset", offset.is_some())]

@@ -16,6 +16,7 @@ pub(crate) mod ndjson;
 pub(crate) mod ops;
 pub(crate) mod projections;
 pub(crate) mod publish;
+pub(crate) mod replays;
 pub(crate) mod schemas;
 pub(crate) mod states;
 pub(crate) mod topics;

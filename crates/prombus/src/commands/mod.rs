@@ -20,6 +20,7 @@ pub mod list;
 pub mod moving;
 pub mod projections;
 pub mod publish;
+pub mod replay;
 mod retry;
 pub mod schema;
 mod start;

@@ -172,6 +172,7 @@ async fn open_hub(settings: &Settings, (gateway, address): (&Gateway, SocketAddr
         settle_projection(&hub, projection).await?;
     }
     hub.cleaning().start(settings.clean_every);
+    hub.replays().start();
     Ok(hub)
 }
 

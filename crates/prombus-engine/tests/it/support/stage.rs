@@ -105,6 +105,7 @@ impl Stage {
         let options = HubOptions { limits, auto_create: true, topics: HashMap::new(), clock: clock.clone() };
         let hub = Hub::assemble(Store { homes, ..Store::new(log.clone()) }, options);
         hub.projections().start().await.expect("projections start");
+        hub.replays().start();
         Self { hub, clock, log, kind }
     }
 
