@@ -26,6 +26,9 @@ const ROUTES: &[(&str, &[&str])] = &[
     ("/v1/topics/t/groups/g/skip", &["POST"]),
     ("/v1/dlq/t", &["GET", "HEAD"]),
     ("/v1/dlq/t/replay", &["POST"]),
+    ("/v1/replays", &["GET", "HEAD", "POST"]),
+    ("/v1/replays/r", &["GET", "HEAD", "DELETE"]),
+    ("/v1/replays/r/pause", &["POST"]),
     ("/ops", &["GET", "HEAD"]),
 ];
 

@@ -69,6 +69,7 @@ mod contract_projections_restart;
 mod contract_publish;
 mod contract_read;
 mod contract_rebuild;
+mod contract_replays;
 mod contract_schemas;
 mod contract_schemas_publish;
 mod contract_schemas_stored;
