@@ -180,7 +180,7 @@ impl Transfer<'_> {
             }
             Ok(())
         };
-        let came = rest.await;
+        let came: Result<(), Failure> = rest.await;
         // Whoever writes goes on until then.
         drop(bytes_in);
         let written = ended(writing).await;
