@@ -53,7 +53,7 @@ impl MongoStore {
     pub async fn open(options: MongoOptions) -> Result<Arc<Self>, OpenError> {
         let opened = open::open(&options).await?;
         let MongoOptions { result_bytes, wait, clock, .. } = options;
-        let open::Opened { names, salt, primary } = opened;
+        let open::Opened { names, salt, primary, lease } = opened;
         let shared = Arc::new(Shared::new(SharedOptions { names, primary, clock, salt, result_bytes, wait }));
         // Before anything is read, so that nothing that comes after it is missed.
         let changes = watch::open(&shared).await?;
@@ -64,7 +64,7 @@ impl MongoStore {
             tokio::spawn(keeping::sweep(shared.clone())).abort_handle(),
             tokio::spawn(keeping::keep_collections(shared.clone(), jobs.clone())).abort_handle(),
         ];
-        Ok(Arc::new(Self { shared, jobs, tasks, hubs: Mutex::default(), lease: Mutex::new(opened.lease) }))
+        Ok(Arc::new(Self { shared, jobs, tasks, hubs: Mutex::default(), lease: Mutex::new(lease) }))
     }
 
     /// The homes of topics for one of the hubs that use the same database. It leaves when the store is closed.

@@ -178,7 +178,7 @@ impl Transfer<'_> {
                 }
                 next = pieces.try_next().await?;
             }
-            Ok(())
+            Ok::<_, ClientError>(())
         };
         let came: Result<(), Failure> = rest.await;
         // Whoever writes goes on until then.
