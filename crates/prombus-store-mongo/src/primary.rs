@@ -117,8 +117,8 @@ mod tests {
         let primary = Primary::default();
         let soon = Some(Instant::now());
         assert_eq!(primary.unless_lost(soon, pending::<()>()).await, Err(PrimaryLost));
-        // One that is there may take its time.
         primary.heed(&server(1), ServerType::RsPrimary);
+        // One that is there may take its time; the clock is held.
         let slow = tokio::time::sleep(Duration::from_secs(60));
         assert_eq!(primary.unless_lost(soon, slow).await, Ok(()));
         // What others are is nobody's business.

@@ -24,6 +24,7 @@ use prombus_core::{
     EventLog, EventLogExt, HomesError, Json, NewTopics, Offset, Origin, Owner, Page, Partition, ReadError,
     ReadRequest, Ticket, TopicName, TopicRef, TopicState, WriteOp,
 };
+use recovery::RefusedBatch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -152,13 +153,6 @@ struct InFlightBatch {
     commit: Arc<Commit>,
     batch: Batch,
     ends: BTreeMap<u32, u64>,
-}
-
-/// A batch that was not committed.
-struct RefusedBatch {
-    batch: Batch,
-    ends: BTreeMap<u32, u64>,
-    error: BusError,
 }
 
 /// What is left of a run whose first events were enough for a batch.
@@ -603,20 +597,6 @@ impl Runner {
                 Some(RefusedBatch { batch, ends, error })
             }
         }
-    }
-
-    /// Does what can be done of a batch that was refused another way.
-    async fn make_up_for(&mut self, refused: RefusedBatch) -> Result<(), Stop> {
-        let RefusedBatch { batch, ends, error } = refused;
-        self.hub.note_lost_home(&self.home, &error);
-        let done = self.recover(batch, ends, error).await;
-        if matches!(&done, Err(stop) if stop.pause.is_some()) {
-            // Look again at everything: someone else may have been here, or the commit has happened after all.
-            self.topic = None;
-            self.forget_partitions();
-        }
-        self.go_back();
-        done
     }
 
     fn landed(&mut self, batch: &Batch, ends: &BTreeMap<u32, u64>) {

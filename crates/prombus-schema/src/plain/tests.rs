@@ -1,3 +1,5 @@
+//! What is read of documents is what is there, and damaged ones are left to others.
+
 use crate::Schema;
 
 /// What a schema takes at once.

@@ -196,6 +196,7 @@ fn keep(app: &App, cluster: &Arc<Cluster>, asked: AskedPledge, pledged: PledgedL
         let outcome = tokio::select! {
             told = told => told.unwrap_or(PledgeOutcome::Unknown),
             () = gone => PledgeOutcome::Unknown,
+            // A hub that is stalled tells nothing, and nobody tells that of it.
             () = tokio::time::sleep(PATIENCE) => PledgeOutcome::Unknown,
         };
         cluster.pledges.0.lock().remove(&id);

@@ -1,6 +1,7 @@
 //! Bulk replays over HTTP and by the command line, through kills and with rights.
 
-use crate::auth_support::{Guarded, SECRET, Signer, scopes, until};
+use crate::auth_support::jwt::{Signer, scopes};
+use crate::auth_support::{Guarded, SECRET, until};
 use crate::contract_support::Site;
 use serde_json::{Value, json};
 

@@ -9,6 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// A batch that was not committed.
+pub(super) struct RefusedBatch {
+    pub batch: Batch,
+    pub ends: BTreeMap<u32, u64>,
+    pub error: BusError,
+}
+
 /// What is left to do of a batch that was refused.
 struct Pieces {
     /// The next one last.
@@ -18,14 +25,23 @@ struct Pieces {
 }
 
 impl Runner {
+    /// Does what can be done of a batch that was refused another way.
+    pub(super) async fn make_up_for(&mut self, refused: RefusedBatch) -> Result<(), Stop> {
+        let RefusedBatch { batch, ends, error } = refused;
+        self.hub.note_lost_home(&self.home, &error);
+        let done = self.recover(batch, ends, error).await;
+        if matches!(&done, Err(stop) if stop.pause.is_some()) {
+            // Look again at everything: someone else may have been here, or the commit has happened after all.
+            self.topic = None;
+            self.forget_partitions();
+        }
+        self.go_back();
+        done
+    }
+
     /// Does a batch that was refused in pieces, so that only what is to blame is left out. Where that takes long, the
     /// rest is read again later: meanwhile it is told how far the projection is, and commands are heard.
-    pub(super) async fn recover(
-        &mut self,
-        batch: Batch,
-        ends: BTreeMap<u32, u64>,
-        error: BusError,
-    ) -> Result<(), Stop> {
+    async fn recover(&mut self, batch: Batch, ends: BTreeMap<u32, u64>, error: BusError) -> Result<(), Stop> {
         let mut pieces = Pieces { rest: Vec::new(), whole: true };
         let start = Instant::now();
         self.take_apart(batch, error, &mut pieces)?;
