@@ -1,6 +1,8 @@
 //! The calls that look at a hub.
 
 use serde::Deserialize;
+use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// No call takes longer, unless something is wrong.
@@ -8,13 +10,39 @@ const CALL_WITHIN: Duration = Duration::from_secs(60);
 /// No partition is longer on its way as a whole.
 const STREAM_WITHIN: Duration = Duration::from_secs(600);
 
-/// A client of one hub. Cheap to clone.
+/// The addresses of a hub, or of several of which any will do. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Doors(Arc<[String]>);
+
+impl Doors {
+    /// At least one.
+    pub fn new(addresses: impl IntoIterator<Item = String>) -> Self {
+        Self(addresses.into_iter().collect())
+    }
+
+    /// Any of them.
+    pub fn any(&self) -> &str {
+        &self.0[fastrand::usize(..self.0.len())]
+    }
+
+    /// Each by itself.
+    pub fn each(&self) -> impl Iterator<Item = Self> {
+        self.0.iter().map(|address| Self::new([address.clone()]))
+    }
+
+    /// All but one.
+    pub fn without(&self, one: usize) -> Self {
+        let others = self.0.iter().enumerate().filter(|(at, _)| *at != one);
+        Self::new(others.map(|(_, address)| address.clone()))
+    }
+}
+
+/// A client of a hub, or of several. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Api {
     /// The client, with a pool of connections of its own.
     pub client: reqwest::Client,
-    /// The address.
-    pub base: String,
+    doors: Doors,
 }
 
 /// A topic as the hub lists it.
@@ -35,7 +63,7 @@ pub struct Bounds {
 
 impl Api {
     /// A client with connections that nobody else uses.
-    pub fn new(base: &str) -> Result<Self, String> {
+    pub fn new(doors: &Doors) -> Result<Self, String> {
         let client = reqwest::Client::builder()
             .timeout(CALL_WITHIN)
             // A publish that is sent twice behind our back would make the record wrong.
@@ -43,7 +71,12 @@ impl Api {
             .no_proxy()
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { client, base: base.to_owned() })
+        Ok(Self { client, doors: doors.clone() })
+    }
+
+    /// Where the next call goes.
+    pub fn base(&self) -> &str {
+        self.doors.any()
     }
 
     /// All topics.
@@ -72,7 +105,7 @@ impl Api {
     ) -> Result<(), String> {
         let path = export_path(topic, partition, 0);
         let failed = |error: reqwest::Error| format!("GET {path}: {}", chain(&error));
-        let request = self.client.get(format!("{}{path}", self.base)).timeout(STREAM_WITHIN);
+        let request = self.client.get(format!("{}{path}", self.base())).timeout(STREAM_WITHIN);
         let request = request.header("accept", "application/x-ndjson");
         let mut response = request.send().await.map_err(failed)?;
         if response.status() != 200 {
@@ -87,7 +120,7 @@ impl Api {
     /// A body that must be there.
     pub async fn get(&self, path: &str, accept: &str) -> Result<Vec<u8>, String> {
         let failed = |error: reqwest::Error| format!("GET {path}: {}", chain(&error));
-        let request = self.client.get(format!("{}{path}", self.base)).header("accept", accept);
+        let request = self.client.get(format!("{}{path}", self.base())).header("accept", accept);
         let response = request.send().await.map_err(failed)?;
         let status = response.status();
         let body = response.bytes().await.map_err(failed)?;
@@ -97,9 +130,37 @@ impl Api {
         Ok(body.into())
     }
 
+    /// Puts something, which must go well.
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Value, String> {
+        self.send("PUT", path, self.client.put(format!("{}{path}", self.base())), body).await
+    }
+
+    /// Posts something, which must go well.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, String> {
+        self.send("POST", path, self.client.post(format!("{}{path}", self.base())), body).await
+    }
+
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        call: reqwest::RequestBuilder,
+        body: &Value,
+    ) -> Result<Value, String> {
+        let failed = |error: reqwest::Error| format!("{method} {path}: {}", chain(&error));
+        let call = call.header("content-type", "application/json").body(body.to_string());
+        let answer = call.send().await.map_err(failed)?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(failed)?;
+        if !status.is_success() {
+            return Err(format!("{method} {path} {body}: {status} {text}"));
+        }
+        Ok(serde_json::from_str(&text).unwrap_or_default())
+    }
+
     /// Deletes a topic.
     pub async fn delete_topic(&self, topic: &str) -> Result<(), String> {
-        let deleted = self.client.delete(format!("{}/v1/topics/{topic}", self.base)).send().await;
+        let deleted = self.client.delete(format!("{}/v1/topics/{topic}", self.base())).send().await;
         match deleted.map_err(|error| format!("DELETE {topic}: {}", chain(&error)))?.status() {
             status if status.is_success() => Ok(()),
             status => Err(format!("DELETE {topic}: {status}")),

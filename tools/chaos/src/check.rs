@@ -3,7 +3,7 @@
 use super::api::{Api, Listed};
 use super::evidence::Evidence;
 use super::ledger::{Ledger, Old};
-use super::plan::{Plan, Topic};
+use super::plan::{Plan, Topic, is_of_log};
 use serde::Deserialize;
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
@@ -18,7 +18,8 @@ pub async fn tails(
     ledger: &mut Ledger,
     evidence: &mut Evidence,
 ) -> Result<(), String> {
-    let listed = api.topics().await?;
+    let mut listed = api.topics().await?;
+    listed.retain(|listed| is_of_log(&listed.topic));
     for name in ledger.topics.keys() {
         if !listed.iter().any(|listed| listed.topic == *name) {
             return Err(format!("topic {name} is gone"));

@@ -71,7 +71,12 @@ impl HubSetup {
 }
 
 fn configuration(part_bytes: u64) -> String {
-    let mut text = format!("[store]\npart_bytes = {part_bytes}\n");
+    format!("[store]\npart_bytes = {part_bytes}\n{}", topics_of_the_load())
+}
+
+/// The lasting topics, as they are in a configuration.
+pub fn topics_of_the_load() -> String {
+    let mut text = String::new();
     for topic in lasting_topics() {
         let (name, partitions, durability) = (topic.name, topic.partitions, topic.durability);
         // Writing to a string cannot fail.

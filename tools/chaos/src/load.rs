@@ -1,6 +1,7 @@
 //! The load: connections that publish concurrently, and record their answers.
 
-use super::api::Api;
+use super::api::{Api, Doors};
+use super::calls::Trouble;
 use super::draft::{Draft, Drafter};
 use super::ledger::{ChainKey, Old};
 use super::plan::{End, Plan, Topic};
@@ -29,6 +30,7 @@ const CHAIN_TOPICS: [usize; 2] = [1, 3];
 /// What all connections of a round share.
 pub struct Load {
     plan: Plan,
+    trouble: Trouble,
     topics: Vec<Arc<Topic>>,
     shared: AtomicU64,
     heads: Mutex<HashMap<ChainKey, Uuid>>,
@@ -38,9 +40,14 @@ pub struct Load {
 
 impl Load {
     /// A load that goes on where earlier rounds ended: with the last events of chains, and some old events.
-    pub fn new(plan: &Plan, heads: HashMap<ChainKey, Uuid>, olds: Vec<Old>) -> Arc<Self> {
+    pub fn new(
+        (plan, trouble): (&Plan, Trouble),
+        heads: HashMap<ChainKey, Uuid>,
+        olds: Vec<Old>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             plan: plan.clone(),
+            trouble,
             topics: plan.topics().into_iter().map(Arc::new).collect(),
             shared: AtomicU64::new(0),
             heads: Mutex::new(heads),
@@ -76,21 +83,23 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection to the hub at `base`.
-    pub fn new(number: usize, base: &str, load: Arc<Load>) -> Result<Self, String> {
+    /// A connection to any of the hubs.
+    pub fn new(number: usize, doors: &Doors, load: Arc<Load>) -> Result<Self, String> {
         let seed = load.plan.seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let drafter = Drafter::new(format!("r{}c{number}", load.plan.round), seed);
-        Ok(Self { number, api: Api::new(base)?, drafter, load })
+        Ok(Self { number, api: Api::new(doors)?, drafter, load })
     }
 
-    /// Publishes until the hub is gone, and says everything that was sent.
+    /// Publishes until the hub is gone or everything is over, and says everything that was sent.
     pub async fn run(mut self) -> Result<Vec<Sent>, String> {
         let mut sent = Vec::new();
+        let trouble = self.load.trouble.clone();
         loop {
             let request = self.next_request();
-            let outcome = send(&self.api, &request, self.load.plan.end).await?;
-            let is_last = matches!(outcome, Outcome::Unanswered);
-            if !is_last {
+            let outcome = send(&self.api, &request, &trouble).await?;
+            let is_silent = matches!(outcome, Outcome::Unanswered);
+            let is_last = trouble.is_over() || (is_silent && !trouble.goes_on());
+            if !is_silent {
                 self.load.first_answer.notify_one();
             }
             self.learn(&request, &outcome);
@@ -98,6 +107,7 @@ impl Connection {
             if is_last {
                 return Ok(sent);
             }
+            trouble.pace().await;
         }
     }
 
@@ -229,18 +239,19 @@ impl Connection {
 }
 
 /// Sends a request. Not to be answered is an outcome too; to be answered with nonsense is an error.
-pub async fn send(api: &Api, request: &Request, end: End) -> Result<Outcome, String> {
+pub async fn send(api: &Api, request: &Request, trouble: &Trouble) -> Result<Outcome, String> {
     let wrong = |why: String| {
         let first = request.drafts.first();
         format!("a publish to {} as {:?} of {first:?} ...: {why}", request.topic.name, request.form)
     };
-    let Ok(response) = request.build(&api.client, &api.base)?.send().await else {
+    let Ok(response) = request.build(&api.client, api.base())?.send().await else {
         return Ok(Outcome::Unanswered);
     };
     let status = response.status().as_u16();
     match response.text().await {
         // A hub that was asked to end may say so.
-        Ok(_) if status == 503 && end == End::Terminate => Ok(Outcome::Unanswered),
+        Ok(_) if status == 503 && matches!(trouble, Trouble::End(End::Terminate)) => Ok(Outcome::Unanswered),
+        Ok(body) if status == 503 && matches!(trouble, Trouble::Faults(_)) => Ok(request.unavailable(&body)),
         Ok(body) => request.understand(status, &body).map_err(wrong),
         // The head of the answer has said it all.
         Err(_) if status == 201 => Ok(Outcome::Accepted),

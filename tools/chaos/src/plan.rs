@@ -109,9 +109,17 @@ impl Plan {
     }
 }
 
+/// Whether a topic is one of these, and not one of another part of the load on the same hubs.
+pub fn is_of_log(topic: &str) -> bool {
+    lasting_topics().iter().any(|lasting| lasting.name == topic) || topic.starts_with(FRESH)
+}
+
+/// What the names of topics begin with that are created in a round.
+const FRESH: &str = "fresh.r";
+
 /// The name of the topic that is created in a round.
 pub fn fresh_name(round: u32) -> String {
-    format!("fresh.r{round}")
+    format!("{FRESH}{round}")
 }
 
 #[cfg(test)]

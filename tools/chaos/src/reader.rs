@@ -1,6 +1,7 @@
 //! A reader during the load: it must see every partition without gaps, and nothing that disappears later.
 
 use super::api::Api;
+use super::calls::Trouble;
 use super::plan::{End, Topic};
 use serde::Deserialize;
 use std::collections::HashMap;
@@ -25,16 +26,20 @@ struct LineOffset {
     offset: u64,
 }
 
-/// Reads what is new in one partition after the other until the hub is gone.
-pub async fn run(api: Api, mut starts: Vec<ReaderStart>, end: End) -> Result<Observed, String> {
+/// Reads what is new in one partition after the other until the hub is gone or everything is over.
+pub async fn run(api: Api, mut starts: Vec<ReaderStart>, trouble: Trouble) -> Result<Observed, String> {
     let mut observed = Observed::new();
-    loop {
+    while !trouble.is_over() {
+        trouble.pace().await;
         for ReaderStart { topic, next } in &mut starts {
             for (partition, next) in (0..).zip(next) {
                 let lines = match api.export(&topic.name, partition, *next).await {
                     Ok(lines) => lines,
                     // A hub that refuses to read and is not gone has failed; one that was asked to end may.
-                    Err(why) if end == End::Kill && is_alive(&api).await => return Err(why),
+                    Err(why) if matches!(trouble, Trouble::End(End::Kill)) && is_alive(&api).await => {
+                        return Err(why);
+                    }
+                    Err(_) if trouble.goes_on() => continue,
                     Err(_) => return Ok(observed),
                 };
                 for line in lines.split_inclusive(|byte| *byte == b'\n') {
@@ -52,6 +57,7 @@ pub async fn run(api: Api, mut starts: Vec<ReaderStart>, end: End) -> Result<Obs
             }
         }
     }
+    Ok(observed)
 }
 
 async fn is_alive(api: &Api) -> bool {

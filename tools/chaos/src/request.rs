@@ -73,6 +73,8 @@ pub enum Outcome {
     NotExpected { actual: Option<Uuid> },
     /// `409`.
     Conflict,
+    /// `503`, and nothing of it happened.
+    Unavailable,
     /// Nobody knows.
     Unanswered,
 }
@@ -132,6 +134,15 @@ impl Request {
                 Ok(Outcome::NotExpected { actual })
             }
             _ => Err(wrong("no request of this load should get it")),
+        }
+    }
+
+    /// What a `503` means: only what is said to be unknown may have happened, or what is more than one commit.
+    pub fn unavailable(&self, body: &str) -> Outcome {
+        let body: Value = serde_json::from_str(body).unwrap_or_default();
+        match (body["outcome"].as_str(), self.form) {
+            (Some("unknown"), _) | (_, Form::Lines) => Outcome::Unanswered,
+            _ => Outcome::Unavailable,
         }
     }
 

@@ -1,14 +1,15 @@
 //! One round: load, the end of the hub, and what is stored afterwards.
 
 use super::api::Api;
+use super::calls::Trouble;
 use super::check;
 use super::evidence::{Evidence, mark};
-use super::hub::{Hub, HubSetup, folder_bytes};
 use super::ledger::{Ledger, Old};
 use super::load::{Connection, Load, send};
 use super::plan::{End, Plan, fresh_name, lasting_topics};
 use super::reader::{self, Observed};
 use super::request::{Outcome, Request, Sent};
+use super::site::Site;
 use super::verdict;
 use fastrand::Rng;
 use std::time::Duration;
@@ -28,8 +29,7 @@ const REMEMBER: usize = 10;
 
 /// All rounds so far.
 pub struct Chaos {
-    site: HubSetup,
-    hub: Hub,
+    site: Site,
     ledger: Ledger,
     counts: Counts,
 }
@@ -43,16 +43,15 @@ struct Counts {
 }
 
 impl Chaos {
-    /// Starts on an empty folder.
-    pub fn begin(site: HubSetup, part_bytes: u64) -> Result<Self, String> {
-        let hub = site.start(part_bytes)?;
-        Ok(Self { site, hub, ledger: Ledger::default(), counts: Counts::default() })
+    /// Starts where nothing is yet.
+    pub fn begin(site: Site) -> Self {
+        Self { site, ledger: Ledger::default(), counts: Counts::default() }
     }
 
     /// How it goes.
     pub fn summary(&self, rounds: u32, took: Duration) -> String {
         let Counts { requests, unanswered, kills, kills_mid_request } = self.counts;
-        let (events, mib) = (self.ledger.events, folder_bytes(&self.site.data()) >> 20);
+        let (events, mib) = (self.ledger.events, self.site.bytes() >> 20);
         format!(
             "chaos: {rounds} rounds, {events} events, {kills_mid_request} of {kills} kills mid-request; \
              {requests} requests, {unanswered} of them unanswered; {mib} MiB, {took:.0?}"
@@ -63,38 +62,32 @@ impl Chaos {
     pub async fn round(mut self, plan: &Plan, is_last: bool) -> Result<Self, String> {
         let (sent, observed) = self.load_and_end(plan).await?;
         self.count(plan, &sent);
-        for pause in &plan.interrupted_starts {
-            self.site.start_in_vain(plan.part_bytes, *pause).await?;
-        }
-        self.hub = self.site.start(plan.part_bytes)?;
+        self.site.recover(plan).await?;
         let checked = self.judge(plan, sent, observed).await;
-        let log = self.hub.log();
-        checked
-            .and_then(|()| log.no_panic())
-            .map_err(|why| format!("{why}\nlog of the hub:\n{}", log.text()))?;
+        self.site.explain(checked).await?;
         let whole = self.is_time_for_the_whole(plan.round) || is_last;
         if whole {
-            check::prefixes(&Api::new(&self.hub.base)?, &self.ledger).await?;
+            check::prefixes(&Api::new(&self.site.doors())?, &self.ledger).await?;
         }
         if plan.round.is_multiple_of(CLEAN_STOP_EVERY) || is_last {
-            self = self.stop_and_start(plan.part_bytes, whole).await?;
+            self.site.stop_and_start(plan, whole)?;
         }
         Ok(self)
     }
 
     /// Lets connections publish and a reader read, and ends the hub in the middle of it.
     async fn load_and_end(&mut self, plan: &Plan) -> Result<(Vec<Sent>, Observed), String> {
-        let load = Load::new(plan, self.ledger.heads.clone(), self.ledger.olds.clone());
+        let (doors, trouble) = (self.site.doors(), self.site.trouble(plan));
+        let load = Load::new((plan, trouble.clone()), self.ledger.heads.clone(), self.ledger.olds.clone());
         let mut connections = Vec::new();
         for number in 0..plan.connections {
-            connections.push(tokio::spawn(Connection::new(number, &self.hub.base, load.clone())?.run()));
+            connections.push(tokio::spawn(Connection::new(number, &doors, load.clone())?.run()));
         }
         let starts = self.ledger.reader_starts(lasting_topics());
-        let reader = tokio::spawn(reader::run(Api::new(&self.hub.base)?, starts, plan.end));
+        let reader = tokio::spawn(reader::run(Api::new(&doors)?, starts, trouble));
         let answered = tokio::time::timeout(FIRST_ANSWER_WITHIN, load.first_answer()).await;
-        // The moment is the plan's; there is nothing to wait for.
-        tokio::time::sleep(plan.end_after).await;
-        self.end_hub(plan)?;
+        let struck = self.site.strike(plan).await;
+        self.site.explain(struck).await?;
         let mut sent = Vec::new();
         for connection in connections {
             sent.extend(connection.await.map_err(|error| error.to_string())??);
@@ -102,18 +95,6 @@ impl Chaos {
         let observed = reader.await.map_err(|error| error.to_string())??;
         answered.map_err(|_| format!("the hub answered nothing within {FIRST_ANSWER_WITHIN:?}"))?;
         Ok((sent, observed))
-    }
-
-    fn end_hub(&mut self, plan: &Plan) -> Result<(), String> {
-        let log = match plan.end {
-            End::Kill => self.hub.kill()?,
-            End::Terminate => {
-                let log = self.hub.terminate()?;
-                self.site.check()?;
-                log
-            }
-        };
-        log.no_panic()
     }
 
     fn count(&mut self, plan: &Plan, sent: &[Sent]) {
@@ -129,7 +110,7 @@ impl Chaos {
     /// Holds what was answered against what is there, twice: as it was left, and after everything that was not
     /// answered was sent again.
     async fn judge(&mut self, plan: &Plan, sent: Vec<Sent>, observed: Observed) -> Result<(), String> {
-        let api = Api::new(&self.hub.base)?;
+        let api = Api::new(&self.site.doors())?;
         let mut evidence = Evidence::new(&sent, observed, &self.ledger);
         check::tails(&api, plan, &mut self.ledger, &mut evidence).await?;
         evidence.nothing_seen_is_gone()?;
@@ -172,17 +153,8 @@ impl Chaos {
 
     fn is_time_for_the_whole(&self, round: u32) -> bool {
         let (while_little, while_much) = WHOLE_EVERY;
-        let little = folder_bytes(&self.site.data()) < LITTLE_BYTES;
+        let little = self.site.bytes() < LITTLE_BYTES;
         round.is_multiple_of(if little { while_little } else { while_much })
-    }
-
-    async fn stop_and_start(mut self, part_bytes: u64, with_check: bool) -> Result<Self, String> {
-        self.hub.terminate()?.no_panic()?;
-        if with_check {
-            self.site.check()?;
-        }
-        self.hub = self.site.start(part_bytes)?;
-        Ok(self)
     }
 }
 
@@ -191,7 +163,7 @@ async fn send_again(api: &Api, sent: &[Sent], evidence: &Evidence) -> Result<Vec
     let mut again = Vec::new();
     let unanswered = sent.iter().filter(|sent| matches!(sent.outcome, Outcome::Unanswered));
     for Sent { connection, request, .. } in unanswered.filter(|sent| sent.request.is_repeatable()) {
-        let outcome = send(api, request, End::Kill).await?;
+        let outcome = send(api, request, &Trouble::None).await?;
         match &outcome {
             Outcome::Unanswered => {
                 return Err("a publish to a hub that nobody ended was not answered".to_owned());

@@ -1,14 +1,18 @@
 //! Starts a replica set of three members on free ports of this machine, prints its URL, and stops it when its input ends:
 //! so it goes with whoever has started it.
 
+mod member;
+mod orders;
+
 use clap::Parser;
+use member::Member;
 use mongodb::bson::{Bson, Document, doc};
 use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 
@@ -26,6 +30,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 const ELECTION_TIMEOUT_MS: i32 = 2_000;
 
 /// A replica set of three members, until the input of this program ends
+///
+/// Each line of the input is a command: `kill N`, `start N`, `stop N` and `continue N` do that to a member, where to stop one
+/// is to send it SIGSTOP; `states` says what each member is.
 #[derive(Debug, Parser)]
 struct Args {
     /// The program; otherwise the one that `cargo xtask tools` has installed
@@ -34,20 +41,12 @@ struct Args {
     /// Where the data go, and stay; otherwise a temporary folder
     #[arg(long)]
     data: Option<PathBuf>,
-}
-
-/// One member; it ends with this.
-struct Member {
-    port: u16,
-    process: Child,
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        // One that has ended by itself is as good.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+    /// The ports of the members of a new set; otherwise free ones
+    #[arg(long, value_delimiter = ',')]
+    ports: Vec<u16>,
+    /// How the members of a new set are called by each other and by clients, where that is not where they listen
+    #[arg(long, value_delimiter = ',')]
+    known_as: Vec<String>,
 }
 
 #[tokio::main]
@@ -63,24 +62,24 @@ async fn main() -> ExitCode {
 
 async fn run(args: Args) -> Result<(), String> {
     let installed = || repo::target_dir().join("tools/mongod/fiftyone/db/bin/mongod");
-    let mongod = args.mongod.unwrap_or_else(installed);
+    let mongod = args.mongod.clone().unwrap_or_else(installed);
     let temporary = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
-    let data = args.data.unwrap_or_else(|| temporary.path().to_owned());
+    let data = args.data.clone().unwrap_or_else(|| temporary.path().to_owned());
     let (members, hosts) = match known_ports(&data)? {
         Some(known) => continue_set(&mongod, &data.join(known.folder), known.ports).await?,
-        None => begin_set(&mongod, &data).await?,
+        None => begin_set(&args, &mongod, &data).await?,
     };
-    let url = format!("mongodb://{}/?replicaSet={NAME}\n", hosts.join(","));
+    say(&format!("mongodb://{}/?replicaSet={NAME}", hosts.join(","))).await?;
+    orders::obey(members).await
+}
+
+async fn say(line: &str) -> Result<(), String> {
+    let mut out = tokio::io::stdout();
     let said = async {
-        let mut out = tokio::io::stdout();
-        out.write_all(url.as_bytes()).await?;
-        out.flush().await?;
-        // Whatever comes, it goes on until there is no more.
-        tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await
+        out.write_all(format!("{line}\n").as_bytes()).await?;
+        out.flush().await
     };
-    said.await.map_err(|error: std::io::Error| error.to_string())?;
-    drop(members);
-    Ok(())
+    said.await.map_err(|error: std::io::Error| error.to_string())
 }
 
 /// Where the set is that a folder has, and which ports its members know each other by.
@@ -106,12 +105,13 @@ fn known_ports(data: &Path) -> Result<Option<Known>, String> {
 }
 
 /// Begins a set, and notes in its folder where it is.
-async fn begin_set(mongod: &Path, data: &Path) -> Result<(Vec<Member>, Vec<String>), String> {
-    let mut tries_left = STARTS;
+async fn begin_set(args: &Args, mongod: &Path, data: &Path) -> Result<(Vec<Member>, Vec<String>), String> {
+    // Ports that were chosen elsewhere are the same next time.
+    let mut tries_left = if args.ports.is_empty() { STARTS } else { 1 };
     loop {
         tries_left -= 1;
         let folder = tries_left.to_string();
-        match start_set(mongod, &data.join(&folder)).await {
+        match start_set(args, mongod, &data.join(&folder)).await {
             Ok((members, hosts)) => {
                 let ports = members.iter().map(|member| member.port.to_string());
                 let words: Vec<String> = std::iter::once(folder).chain(ports).collect();
@@ -132,9 +132,9 @@ async fn continue_set(
     data: &Path,
     ports: Vec<u16>,
 ) -> Result<(Vec<Member>, Vec<String>), String> {
-    let started = ports.into_iter().enumerate().map(|(n, port)| start(mongod, data, (n, port)));
+    let started = ports.into_iter().enumerate().map(|(n, port)| Member::start(mongod, data, (n, port)));
     let members: Vec<Member> = started.collect::<Result<_, String>>()?;
-    let hosts: Vec<String> = members.iter().map(host_of).collect();
+    let hosts: Vec<String> = members.iter().map(Member::host).collect();
     let first = hosts.first().ok_or("no members")?;
     let admin = admin(format!("mongodb://{first}/?directConnection=true")).await?;
     let ready = wait_for_members(&admin, Instant::now()).await;
@@ -142,39 +142,19 @@ async fn continue_set(
     Ok((members, hosts))
 }
 
-fn host_of(member: &Member) -> String {
-    format!("127.0.0.1:{}", member.port)
-}
-
 /// Starts the members, and makes a set of them.
-async fn start_set(mongod: &Path, data: &Path) -> Result<(Vec<Member>, Vec<String>), String> {
-    let ports = free_ports().map_err(|error| format!("no free ports: {error}"))?;
-    let started = ports.into_iter().enumerate().map(|(n, port)| start(mongod, data, (n, port)));
+async fn start_set(args: &Args, mongod: &Path, data: &Path) -> Result<(Vec<Member>, Vec<String>), String> {
+    let ports = match args.ports.as_slice() {
+        [] => free_ports().map_err(|error| format!("no free ports: {error}"))?,
+        chosen => chosen.to_vec(),
+    };
+    let started = ports.into_iter().enumerate().map(|(n, port)| Member::start(mongod, data, (n, port)));
     let members: Vec<Member> = started.collect::<Result<_, String>>()?;
-    let hosts: Vec<String> = members.iter().map(host_of).collect();
-    initiate(&hosts).await.map_err(|why| format!("{why}; see the logs in {}", data.display()))?;
+    let own: Vec<String> = members.iter().map(Member::host).collect();
+    let hosts = if args.known_as.is_empty() { own } else { args.known_as.clone() };
+    let first = members.first().ok_or("no members")?;
+    initiate(first, &hosts).await.map_err(|why| format!("{why}; see the logs in {}", data.display()))?;
     Ok((members, hosts))
-}
-
-fn start(mongod: &Path, data: &Path, (n, port): (usize, u16)) -> Result<Member, String> {
-    let folder = data.join(format!("member{n}"));
-    std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut command = Command::new(mongod);
-    command
-        .args(["--replSet", NAME, "--bind_ip", "127.0.0.1", "--quiet", "--port", &port.to_string()])
-        .args(["--wiredTigerCacheSizeGB", "1", "--oplogSize", "512"])
-        .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
-        .arg("--logpath")
-        .arg(data.join(format!("member{n}.log")))
-        .arg("--dbpath")
-        .arg(&folder)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let process = command.spawn().map_err(|error| {
-        format!("{} cannot be run: {error}; `cargo xtask tools` installs it", mongod.display())
-    })?;
-    Ok(Member { port, process })
 }
 
 /// Different ones, because all of them are held until the last one is found. A connection of another program may still take
@@ -192,9 +172,8 @@ async fn admin(url: String) -> Result<Database, String> {
 }
 
 /// Makes a set of the members, and waits until it has a primary and the others follow.
-async fn initiate(hosts: &[String]) -> Result<(), String> {
-    let first = hosts.first().ok_or("no members")?;
-    let admin = admin(format!("mongodb://{first}/?directConnection=true")).await?;
+async fn initiate(first: &Member, hosts: &[String]) -> Result<(), String> {
+    let admin = admin(first.url()).await?;
     let member = |(n, host): (usize, &String)| Bson::Document(doc! { "_id": n as i32, "host": host });
     let config = doc! {
         "_id": NAME,

@@ -1,24 +1,23 @@
 //! Calls of group members and producers: some hang up before they are answered, and all go by one clock.
 
 use super::history::{Clock, Span};
-use crate::calls;
-use crate::plan::End;
+use crate::api::Doors;
+use crate::calls::{self, Trouble};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What all tasks of a round share.
 #[derive(Debug, Clone)]
 pub struct RoundContext {
-    /// The address of the hub.
-    pub base: Arc<str>,
+    /// Where calls go.
+    pub doors: Doors,
     /// The clock.
     pub clock: Clock,
     /// Counts the lives of the hub.
     pub life: u32,
-    /// How the hub is going to end; `None` where it is not.
-    pub end: Option<End>,
+    /// What is to be expected.
+    pub trouble: Trouble,
 }
 
 impl RoundContext {
@@ -34,7 +33,7 @@ pub enum Reply<T> {
     Answered(T),
     /// The caller hung up.
     Dropped,
-    /// The hub is gone.
+    /// The hub is gone, or cannot.
     Gone,
 }
 
@@ -48,8 +47,8 @@ pub struct Caller {
 impl Caller {
     /// A new one.
     pub fn new(stage: RoundContext) -> Result<Self, String> {
-        let (base, end) = (stage.base.clone(), stage.end);
-        Ok(Self { inner: calls::Caller::new(calls::RoundContext { base, end })?, stage })
+        let (doors, trouble) = (stage.doors.clone(), stage.trouble.clone());
+        Ok(Self { inner: calls::Caller::new(calls::RoundContext { doors, trouble })?, stage })
     }
 
     /// Posts something. An answer that nobody should get is an error.

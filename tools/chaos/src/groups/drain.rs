@@ -9,7 +9,7 @@ use serde::Deserialize;
 use std::time::{Duration, Instant};
 
 /// A group that is not through by then is stuck.
-const DRAINED_WITHIN: Duration = Duration::from_secs(40);
+const DRAINED_WITHIN: Duration = Duration::from_secs(90);
 /// How many members take what there is.
 const MEMBERS: usize = 2;
 
@@ -37,7 +37,7 @@ pub async fn run(spec: Spec, stage: RoundContext) -> Result<History, String> {
 }
 
 async fn member(spec: Spec, stage: RoundContext, member: String) -> Result<History, String> {
-    let (api, mut voice) = (Api::new(&stage.base)?, GroupClient::new(spec, stage)?);
+    let (api, mut voice) = (Api::new(&stage.doors)?, GroupClient::new(spec, stage)?);
     let pull = Pull { member, max: 200, wait_ms: 50, max_in_flight: 1_000, drop_after: None };
     let start = Instant::now();
     loop {

@@ -3,6 +3,7 @@
 use super::calls::{Caller, Reply, RoundContext};
 use super::history::{Answer, Delivery, History, LostPull, Said, Span, Verb};
 use super::spec::Spec;
+use crate::calls::Trouble;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use uuid::Uuid;
 
 /// A pull that its client has dropped is over so long after it was to wait.
 const DROPPED_PULL_US: u64 = 1_000_000;
+/// One that a hub has given up on may go on so long at another one.
+const LOST_PULL_US: u64 = 10_000_000;
 
 #[derive(Deserialize)]
 struct Pulled {
@@ -93,6 +96,11 @@ impl GroupClient {
         Ok(Self { spec, history: History::default(), caller: Caller::new(stage)? })
     }
 
+    /// What is to be expected.
+    pub fn trouble(&self) -> &Trouble {
+        &self.caller.stage.trouble
+    }
+
     /// The time.
     pub fn now(&self) -> u64 {
         self.caller.stage.clock.now()
@@ -121,8 +129,12 @@ impl GroupClient {
                 Ok(Some(Vec::new()))
             }
             Reply::Gone => {
+                let goes_on = self.caller.stage.trouble.goes_on();
+                if matches!(self.caller.stage.trouble, Trouble::Faults(_)) {
+                    span.end += LOST_PULL_US;
+                }
                 self.history.lost.push(LostPull { pull: span, dropped: false });
-                Ok(None)
+                Ok(goes_on.then(Vec::new))
             }
         }
     }
@@ -150,7 +162,7 @@ impl GroupClient {
             let delay_us = delay_ms.map(|delay| delay * 1_000);
             self.history.said.push(Said { call, lease, verb, reason, delay_us, answer });
         }
-        Ok(!gone)
+        Ok(!gone || self.caller.stage.trouble.goes_on())
     }
 }
 

@@ -58,7 +58,7 @@ impl Member {
         Ok(Self { role, voice, incarnation: 0, lives_until: 0, later })
     }
 
-    /// Pulls until the hub is gone.
+    /// Pulls until the hub is gone or everything is over.
     pub async fn run(mut self) -> Result<Legacy, String> {
         while self.step().await? {}
         let mut leftovers: Vec<String> = self.later.into_iter().map(|(_, word)| word.lease).collect();
@@ -67,6 +67,9 @@ impl Member {
     }
 
     async fn step(&mut self) -> Result<bool, String> {
+        if self.voice.trouble().is_over() {
+            return Ok(false);
+        }
         let now = self.voice.now();
         if now >= self.lives_until {
             self.incarnation += 1;
@@ -76,6 +79,7 @@ impl Member {
         if !self.say(due).await? {
             return Ok(false);
         }
+        self.voice.trouble().pace().await;
         let pull = self.next_pull();
         let Some(delivered) = self.voice.pull(&pull).await? else {
             return Ok(false);

@@ -13,8 +13,9 @@ mod spec;
 mod truth;
 
 use super::api::Api;
-use super::hub::{Hub, HubSetup};
-use super::plan::{End, Plan};
+use super::calls::Trouble;
+use super::plan::Plan;
+use super::site::Site;
 use calls::RoundContext;
 use checker::{Era, Tally};
 use history::{Clock, History, Letter, Micros, Published};
@@ -33,8 +34,7 @@ const PRODUCERS: usize = 2;
 
 /// All rounds so far.
 pub struct Groups {
-    site: HubSetup,
-    hub: Hub,
+    site: Site,
     clock: Clock,
     /// When each life of the hub but this one had ended.
     deaths: Vec<Micros>,
@@ -75,23 +75,19 @@ impl Judged {
 type Task<T> = JoinHandle<Result<T, String>>;
 
 impl Groups {
-    /// Starts on an empty folder, and makes all topics and groups.
-    pub async fn begin(site: HubSetup, part_bytes: u64) -> Result<Self, String> {
-        std::fs::create_dir_all(&site.folder)
-            .map_err(|error| format!("{} cannot be made: {error}", site.folder.display()))?;
-        let hub = site.start(part_bytes)?;
-        let api = Api::new(&hub.base)?;
+    /// Makes all topics and groups, where nothing is yet.
+    pub async fn begin(site: Site) -> Result<Self, String> {
+        let api = Api::new(&site.doors())?;
         for topic in TOPICS {
             let body = json!({"partitions": PARTITIONS.0, "durability": topic.durability});
-            put(&api, &format!("/v1/topics/{}", topic.name), &body).await?;
+            api.put(&format!("/v1/topics/{}", topic.name), &body).await?;
         }
         for spec in SPECS {
             let path = format!("/v1/topics/{}/groups/{}", spec.topic, spec.group);
-            put(&api, &path, &spec.options()).await?;
+            api.put(&path, &spec.options()).await?;
         }
         Ok(Self {
             site,
-            hub,
             clock: Clock::start(),
             deaths: Vec::new(),
             topics: TOPICS.iter().map(|_| TopicFacts::default()).collect(),
@@ -115,36 +111,39 @@ impl Groups {
     pub async fn round(mut self, plan: &Plan, is_last: bool) -> Result<Self, String> {
         let plan = GroupsPlan::new(plan.clone());
         self.load_and_end(&plan).await?;
-        for pause in &plan.base.interrupted_starts {
-            self.site.start_in_vain(plan.base.part_bytes, *pause).await?;
-        }
-        self.hub = self.site.start(plan.base.part_bytes)?;
+        self.site.recover(&plan.base).await?;
         if plan.base.round.is_multiple_of(DRAIN_EVERY) || is_last {
             let judged = self.drain_and_judge(&plan).await;
-            let log = self.hub.log();
-            judged.and_then(|()| log.no_panic()).map_err(|why| format!("{why}\nlog:\n{}", log.text()))?;
+            self.site.explain(judged).await?;
         }
         Ok(self)
     }
 
-    fn stage(&self, end: Option<End>) -> RoundContext {
+    fn stage(&self, trouble: Trouble) -> RoundContext {
         let life = u32::try_from(self.deaths.len()).unwrap_or(u32::MAX);
-        RoundContext { base: self.hub.base.as_str().into(), clock: self.clock, life, end }
+        RoundContext { doors: self.site.doors(), clock: self.clock, life, trouble }
+    }
+
+    /// Kills the hub in the middle of what it does, and starts it again. Several are left alone.
+    fn kill(&mut self, plan: &GroupsPlan) -> Result<(), String> {
+        let now = self.clock.now();
+        if self.site.kill_and_start(&plan.base)? {
+            self.deaths.push(now);
+        }
+        Ok(())
     }
 
     /// Lets members and producers work, and ends the hub in the middle of it.
     async fn load_and_end(&mut self, plan: &GroupsPlan) -> Result<(), String> {
-        let stage = self.stage(Some(plan.base.end));
+        let stage = self.stage(self.site.trouble(&plan.base));
         let growth = plan.growth.map(|growth| tokio::spawn(producer::grow(stage.clone(), growth)));
         let producers = producers(plan, &stage);
         let members = self.members(plan, &stage)?;
-        // The moment is the plan's; there is nothing to wait for.
-        tokio::time::sleep(plan.base.end_after).await;
-        let log = match plan.base.end {
-            End::Kill => self.hub.kill()?,
-            End::Terminate => self.hub.terminate()?,
-        };
-        self.deaths.push(self.clock.now());
+        let struck = self.site.strike(&plan.base).await;
+        self.site.explain(struck).await?;
+        if !self.site.is_many() {
+            self.deaths.push(self.clock.now());
+        }
         for (topic, producer) in producers {
             self.topics[topic].published.extend(joined(producer).await?);
         }
@@ -156,7 +155,7 @@ impl Groups {
         if let Some(growth) = growth {
             joined(growth).await?;
         }
-        log.no_panic()
+        Ok(())
     }
 
     fn members(
@@ -181,7 +180,7 @@ impl Groups {
 
     /// Lets all groups settle everything.
     async fn drain(&mut self) -> Result<(), String> {
-        let stage = self.stage(None);
+        let stage = self.stage(Trouble::None);
         let drains: Vec<_> =
             SPECS.iter().map(|spec| tokio::spawn(drain::run(*spec, stage.clone()))).collect();
         let mut stuck = Ok(());
@@ -196,7 +195,7 @@ impl Groups {
 
     /// Judges what has happened since that was last done; `also` are older events that a group has to settle too.
     async fn judge(&mut self, also: impl Fn(&Spec) -> Events) -> Result<Vec<Judged>, String> {
-        let api = Api::new(&self.hub.base)?;
+        let api = Api::new(&self.site.doors())?;
         let (mut wrong, mut judged) = (Vec::new(), Vec::new());
         for (topic, facts) in TOPICS.iter().zip(&mut self.topics) {
             let TopicFacts { read, published, .. } = facts;
@@ -206,8 +205,8 @@ impl Groups {
             self.events += new.len() as u64;
             for (spec, group) in SPECS.iter().zip(&self.groups).filter(|(spec, _)| spec.topic == topic.name) {
                 let events = also(spec).into_iter().chain(new.clone()).collect();
-                let (history, deaths) = (&group.history, self.deaths.as_slice());
-                let era = Era { spec, history, events: &events, letters: &letters, deaths };
+                let (history, deaths, moves) = (&group.history, self.deaths.as_slice(), self.site.is_many());
+                let era = Era { spec, history, events: &events, letters: &letters, deaths, moves };
                 match checker::judge(&era) {
                     Ok(tally) => self.tally.add(tally),
                     Err(why) => wrong.push(why),
@@ -241,14 +240,4 @@ fn producers(plan: &GroupsPlan, stage: &RoundContext) -> Vec<(usize, Task<Publis
 
 async fn joined<T>(task: Task<T>) -> Result<T, String> {
     task.await.map_err(|error| error.to_string())?
-}
-
-async fn put(api: &Api, path: &str, body: &serde_json::Value) -> Result<(), String> {
-    let call = api.client.put(format!("{}{path}", api.base)).header("content-type", "application/json");
-    let answer = call.body(body.to_string()).send().await.map_err(|error| format!("PUT {path}: {error}"))?;
-    let status = answer.status();
-    if status.is_success() {
-        return Ok(());
-    }
-    Err(format!("PUT {path} {body}: {status} {}", answer.text().await.unwrap_or_default()))
 }

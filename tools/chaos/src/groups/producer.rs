@@ -59,9 +59,10 @@ pub async fn run(producer: Producer, stage: RoundContext) -> Result<Published, S
         let reply = caller.post::<Taken>(&path, &json!(bodies), None).await?;
         let answered = matches!(&reply, Reply::Answered(taken) if taken.count == bodies.len() as u64);
         published.extend(numbers.map(|number| ((name.clone(), number), (since, answered))));
-        if !answered {
+        if caller.stage.trouble.is_over() || (!answered && !caller.stage.trouble.goes_on()) {
             break;
         }
+        caller.stage.trouble.pace().await;
         // Its pace is the plan's; there is nothing to wait for.
         tokio::time::sleep(Duration::from_millis(rng.u64(..PAUSE_MS))).await;
     }
@@ -72,12 +73,12 @@ pub async fn run(producer: Producer, stage: RoundContext) -> Result<Published, S
 pub async fn grow(stage: RoundContext, growth: Growth) -> Result<(), String> {
     // The moment is the plan's; there is nothing to wait for.
     tokio::time::sleep(growth.after).await;
-    let api = Api::new(&stage.base)?;
+    let api = Api::new(&stage.doors)?;
     let Ok(listed) = api.topics().await else { return Ok(()) };
     let now = listed.iter().find(|listed| listed.topic == growth.topic.name);
     let now = now.map_or(PARTITIONS.0, |listed| listed.bounds.len() as u32);
     let more = (now + growth.by).min(PARTITIONS.1);
-    let put = api.client.put(format!("{}/v1/topics/{}", stage.base, growth.topic.name));
+    let put = api.client.put(format!("{}/v1/topics/{}", api.base(), growth.topic.name));
     let put = put.header("content-type", "application/json").body(json!({"partitions": more}).to_string());
     match put.send().await {
         Ok(answer) if answer.status().is_success() || answer.status() == 503 => Ok(()),

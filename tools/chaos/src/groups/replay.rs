@@ -5,6 +5,7 @@ use super::history::{Event, Letter};
 use super::spec::{GroupsPlan, SPECS, Spec};
 use super::truth::Events;
 use super::{Groups, Judged};
+use crate::calls::Trouble;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -34,9 +35,7 @@ impl Groups {
         let events: Events = judged.of(spec).filter_map(|l| original(judged, l)).take(LETTERS).collect();
         self.ask(spec, &events).await?;
         if rng.bool() {
-            self.hub.kill()?.no_panic()?;
-            self.deaths.push(self.clock.now());
-            self.hub = self.site.start(plan.base.part_bytes)?;
+            self.kill(plan)?;
         }
         self.drain().await?;
         self.judge(|other| if other == spec { events.clone() } else { Events::new() }).await.map(drop)
@@ -45,7 +44,7 @@ impl Groups {
     async fn ask(&self, spec: &Spec, events: &Events) -> Result<(), String> {
         let ids: Vec<_> = events.values().map(|event| event.id).collect();
         let body = json!({"to": "group", "group": spec.group, "ids": ids});
-        let caller = Caller::new(self.stage(None))?;
+        let caller = Caller::new(self.stage(Trouble::None))?;
         for replayed in [ids.len(), 0] {
             // What was replayed is not replayed again.
             let path = format!("/v1/dlq/{}/replay", spec.topic);

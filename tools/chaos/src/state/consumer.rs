@@ -54,8 +54,8 @@ pub struct Consumer {
 pub struct Legacy {
     /// Its commits, by name.
     pub commits: BTreeMap<String, Commit>,
-    /// The one that was not answered and can be repeated.
-    pub pending: Option<Pending>,
+    /// Those that were not answered and can be repeated.
+    pub pending: Vec<Pending>,
 }
 
 /// What goes on while a consumer works.
@@ -80,12 +80,16 @@ impl Consumer {
 impl Work {
     /// Whether there may be more to do.
     async fn step(&mut self) -> Result<bool, String> {
+        if self.caller.stage.trouble.is_over() {
+            return Ok(false);
+        }
+        self.caller.stage.trouble.pace().await;
         let rng = &mut self.consumer.rng;
         let max = [1, 3, 10, 40][rng.usize(..4)];
         let body = json!({"member": self.consumer.name, "max": max, "waitMs": 50, "maxInFlight": 100});
         let Some(answer) = self.caller.post(&format!("/v1/topics/{IN}/groups/{GROUP}/pull"), &body).await?
         else {
-            return Ok(false);
+            return Ok(self.goes_on());
         };
         let pulled: Pulled = answer.parse().map_err(|why| format!("a pull was {why}"))?;
         if pulled.deliveries.is_empty() {
@@ -114,21 +118,26 @@ impl Work {
         self.commit(name, &pulled, body).await
     }
 
+    /// Whether there is more to do after a call that was not answered.
+    fn goes_on(&self) -> bool {
+        self.caller.stage.trouble.goes_on()
+    }
+
     fn sometimes(&mut self, one_in: u32) -> bool {
         !self.consumer.good && self.consumer.rng.u32(..one_in) == 0
     }
 
-    /// Notes a commit after which the hub is gone.
+    /// Notes a commit, and says whether there is more to do if it was not answered.
     fn note(&mut self, name: String, pulled: &Pulled, fate: Fate) -> bool {
         let takes = pulled.deliveries.iter().map(|delivery| delivery.event.id).collect();
         self.legacy.commits.insert(name, Commit { takes, fate });
-        false
+        self.goes_on()
     }
 
     async fn commit(&mut self, name: String, pulled: &Pulled, body: Value) -> Result<bool, String> {
         let Some(answer) = self.caller.post("/v1/commit", &body).await? else {
             if body.get("commit_id").is_some() {
-                self.legacy.pending = Some(Pending { name: name.clone(), body });
+                self.legacy.pending.push(Pending { name: name.clone(), body });
             }
             return Ok(self.note(name, pulled, Fate::Unknown));
         };
@@ -138,7 +147,7 @@ impl Work {
             self.spent = pulled.deliveries.first().map(|delivery| delivery.ctx.lease.clone());
         }
         if fate == Fate::Done && self.sometimes(AGAIN_ONE_IN) {
-            let Some(again) = self.caller.post("/v1/commit", &body).await? else { return Ok(false) };
+            let Some(again) = self.caller.post("/v1/commit", &body).await? else { return Ok(self.goes_on()) };
             let same = if body.get("commit_id").is_some() {
                 again == answer
             } else {

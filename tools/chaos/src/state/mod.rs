@@ -12,9 +12,9 @@ mod truth;
 mod verdict;
 
 use super::api::Api;
-use super::calls::{Caller, RoundContext};
-use super::hub::{Hub, HubSetup};
-use super::plan::{End, Plan};
+use super::calls::{Caller, RoundContext, Trouble};
+use super::plan::Plan;
+use super::site::Site;
 use consumer::{Consumer, Legacy};
 use fastrand::Rng;
 use ledger::Ledger;
@@ -42,8 +42,7 @@ const SHORT_BEFORE: Duration = Duration::from_millis(80);
 
 /// All rounds so far.
 pub struct State {
-    site: HubSetup,
-    hub: Hub,
+    site: Site,
     ledger: Ledger,
     counts: Counts,
 }
@@ -71,13 +70,10 @@ struct Cast {
 }
 
 impl State {
-    /// Starts on an empty folder, and makes everything that there is to be.
-    pub async fn begin(site: HubSetup, part_bytes: u64) -> Result<Self, String> {
-        std::fs::create_dir_all(&site.folder)
-            .map_err(|error| format!("{} cannot be made: {error}", site.folder.display()))?;
-        let hub = site.start(part_bytes)?;
-        setup::make(&Api::new(&hub.base)?).await?;
-        Ok(Self { site, hub, ledger: Ledger::default(), counts: Counts::default() })
+    /// Makes everything that there is to be, where nothing is yet.
+    pub async fn begin(site: Site) -> Result<Self, String> {
+        setup::make(&Api::new(&site.doors())?).await?;
+        Ok(Self { site, ledger: Ledger::default(), counts: Counts::default() })
     }
 
     /// How it goes.
@@ -92,41 +88,33 @@ impl State {
     /// Does a round. After it, the hub runs.
     pub async fn round(mut self, plan: &Plan, is_last: bool) -> Result<Self, String> {
         self.load_and_end(plan).await?;
-        for pause in &plan.interrupted_starts {
-            self.site.start_in_vain(plan.part_bytes, *pause).await?;
-        }
-        self.hub = self.site.start(plan.part_bytes)?;
-        self.counts.interrupted += rest::rebuilding(&Api::new(&self.hub.base)?).await?;
-        let log = self.hub.log();
+        self.site.recover(plan).await?;
+        self.counts.interrupted += rest::rebuilding(&Api::new(&self.site.doors())?).await?;
         let every = if self.counts.events < LITTLE { JUDGE_EVERY.0 } else { JUDGE_EVERY.1 };
         let judged = if plan.round.is_multiple_of(every) || is_last {
             self.rest_and_judge(plan).await
         } else {
             self.repeat().await
         };
-        judged.and_then(|()| log.no_panic()).map_err(|why| format!("{why}\nlog:\n{}", log.text()))?;
+        self.site.explain(judged).await?;
         Ok(self)
     }
 
-    fn stage(&self, end: Option<End>) -> RoundContext {
-        RoundContext { base: self.hub.base.as_str().into(), end }
+    fn stage(&self, trouble: Trouble) -> RoundContext {
+        RoundContext { doors: self.site.doors(), trouble }
     }
 
     /// Lets everyone work, and ends the hub in the middle of it.
     async fn load_and_end(&mut self, plan: &Plan) -> Result<(), String> {
         let cast = self.cast(plan);
-        // The moment is the plan's; there is nothing to wait for.
-        tokio::time::sleep(plan.end_after).await;
-        let log = match plan.end {
-            End::Kill => self.hub.kill()?,
-            End::Terminate => self.hub.terminate()?,
-        };
-        self.collect(cast).await.map_err(|why| format!("{why}\nlog:\n{}", log.text()))?;
-        log.no_panic()
+        let struck = self.site.strike(plan).await;
+        self.site.explain(struck).await?;
+        let collected = self.collect(cast).await;
+        self.site.explain(collected).await
     }
 
     fn cast(&self, plan: &Plan) -> Cast {
-        let stage = self.stage(Some(plan.end));
+        let stage = self.stage(self.site.trouble(plan));
         let round = plan.round;
         let producer =
             |n| Producer { name: format!("r{round}p{n}"), round, rng: rng(plan, &format!("producer {n}")) };
@@ -188,7 +176,7 @@ impl State {
 
     /// Repeats the commits of consumers that were not answered: they have happened, or they cannot any more.
     async fn repeat(&mut self) -> Result<(), String> {
-        let caller = Caller::new(self.stage(None))?;
+        let caller = Caller::new(self.stage(Trouble::None))?;
         for ledger::Pending { name, body } in std::mem::take(&mut self.ledger.pending) {
             let Some(answer) = caller.post("/v1/commit", &body).await? else { continue };
             let fate = consumer::fate_of(&answer).map_err(|why| format!("commit {name} was {why}"))?;

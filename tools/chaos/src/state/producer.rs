@@ -73,7 +73,17 @@ impl Producer {
             let answer = caller.post(&format!("/v1/topics/{IN}/events"), &json!(bodies)).await?;
             let answered = answer.is_some();
             published.extend(numbers.map(|n| ((self.name.clone(), n), answered)));
-            let Some(answer) = answer else { break };
+            let trouble = &caller.stage.trouble;
+            if trouble.is_over() {
+                break;
+            }
+            trouble.pace().await;
+            let Some(answer) = answer else {
+                if trouble.goes_on() {
+                    continue;
+                }
+                break;
+            };
             let taken: Taken = answer.parse().map_err(|why| format!("a publish was {why}"))?;
             if taken.count != count {
                 return Err(format!("{count} events were sent, and {} counted", taken.count));

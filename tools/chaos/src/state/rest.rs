@@ -5,6 +5,7 @@ use super::consumer::Consumer;
 use super::setup::{GROUP, IN, PROJECTED, PROJECTIONS};
 use super::{State, joined, rng, truth, verdict};
 use crate::api::Api;
+use crate::calls::Trouble;
 use crate::plan::Plan;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -44,7 +45,7 @@ impl State {
     pub(super) async fn rest_and_judge(&mut self, plan: &Plan) -> Result<(), String> {
         self.repeat().await?;
         self.settle(plan).await?;
-        let api = Api::new(&self.hub.base)?;
+        let api = Api::new(&self.site.doors())?;
         until_caught_up(&api).await?;
         let found = truth::read(&api).await?;
         verdict::judge(&found, &self.ledger)?;
@@ -55,21 +56,18 @@ impl State {
         if (feeds.latest_feed.len(), feeds.letters.len()) != (found.latest_feed.len(), found.letters.len()) {
             return Err("a rebuild has told of changes or of dead letters again".to_owned());
         }
-        self.hub.terminate()?.no_panic()?;
-        self.site.check()?;
-        self.hub = self.site.start(plan.part_bytes)?;
-        Ok(())
+        self.site.stop_and_start(plan, true)
     }
 
     /// Everything that is left to do for consumers and writers.
     async fn settle(&mut self, plan: &Plan) -> Result<(), String> {
-        let stage = self.stage(None);
+        let stage = self.stage(Trouble::None);
         let writers = self.writers(plan).map(|writer| tokio::spawn(writer.settle(stage.clone())));
         for writer in writers.collect::<Vec<_>>() {
             let writer = joined(writer).await?;
             self.ledger.singles.insert(writer.name, writer.done);
         }
-        let api = Api::new(&self.hub.base)?;
+        let api = Api::new(&self.site.doors())?;
         let start = Instant::now();
         for n in 0.. {
             let name = format!("r{}rest{n}", plan.round);
@@ -92,7 +90,7 @@ impl State {
         let before = contents(api).await?;
         for name in PROJECTIONS {
             let path = format!("/v1/projections/{name}/rebuild");
-            let call = api.client.post(format!("{}{path}", api.base)).json(&json!({}));
+            let call = api.client.post(format!("{}{path}", api.base())).json(&json!({}));
             let status = call.send().await.map_err(|error| format!("POST {path}: {error}"))?.status();
             if status != 202 {
                 return Err(format!("POST {path}: {status}"));

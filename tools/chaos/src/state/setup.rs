@@ -1,6 +1,6 @@
 //! The topics, projections, groups and collections that the hub gets, and their names.
 
-use crate::api::{Api, chain};
+use crate::api::Api;
 use serde_json::{Value, json};
 
 /// The topic that everything counts.
@@ -55,23 +55,12 @@ pub async fn make(api: &Api) -> Result<(), String> {
     let topics = [(IN, PARTITIONS, "sync"), (OUT, 1, "interval"), (SINGLES, 1, "sync")];
     for (topic, partitions, durability) in topics {
         let body = json!({"partitions": partitions, "durability": durability});
-        put(api, &format!("/v1/topics/{topic}"), &body).await?;
+        api.put(&format!("/v1/topics/{topic}"), &body).await?;
     }
     let group = json!({"from": "earliest", "ordering": "none", "ackTimeoutMs": ACK_TIMEOUT_MS,
         "maxAttempts": MAX_ATTEMPTS, "backoffMs": 1});
-    put(api, &format!("/v1/topics/{IN}/groups/{GROUP}"), &group).await?;
-    put(api, "/v1/collections/done", &json!({"changefeed": DONE_FEED, "indexes": [["n"]]})).await?;
-    put(api, "/v1/projections/counting", &counting()).await?;
-    put(api, "/v1/projections/latest", &latest()).await
-}
-
-async fn put(api: &Api, path: &str, body: &Value) -> Result<(), String> {
-    let call = api.client.put(format!("{}{path}", api.base)).header("content-type", "application/json");
-    let answer = call.body(body.to_string()).send().await;
-    let answer = answer.map_err(|error| format!("PUT {path}: {}", chain(&error)))?;
-    let status = answer.status();
-    if status.is_success() {
-        return Ok(());
-    }
-    Err(format!("PUT {path} {body}: {status} {}", answer.text().await.unwrap_or_default()))
+    api.put(&format!("/v1/topics/{IN}/groups/{GROUP}"), &group).await?;
+    api.put("/v1/collections/done", &json!({"changefeed": DONE_FEED, "indexes": [["n"]]})).await?;
+    api.put("/v1/projections/counting", &counting()).await?;
+    api.put("/v1/projections/latest", &latest()).await.map(drop)
 }

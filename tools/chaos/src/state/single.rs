@@ -32,9 +32,11 @@ impl Writer {
     pub async fn run(mut self, stage: RoundContext) -> Result<Self, String> {
         let caller = Caller::new(stage)?;
         for _ in 0..COMMITS {
-            if !self.commit(&caller).await? {
+            let trouble = caller.stage.trouble.clone();
+            if trouble.is_over() || (!self.commit(&caller).await? && !trouble.goes_on()) {
                 break;
             }
+            trouble.pace().await;
         }
         Ok(self)
     }

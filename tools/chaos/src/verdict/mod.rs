@@ -57,6 +57,7 @@ fn judge(sent: &Sent, evidence: &Evidence) -> Result<(), String> {
             nothing_of(request, evidence)
         }
         Outcome::Conflict => conflict(request, evidence),
+        Outcome::Unavailable => nothing_of(request, evidence),
         Outcome::Unanswered => whole_or_not(request, evidence),
     }
 }
@@ -144,7 +145,7 @@ pub fn once<'a>(sent: impl Iterator<Item = &'a Sent>) -> Result<(), String> {
                 Outcome::Published(published) if published[index].duplicate => takes.duplicate += 1,
                 Outcome::Published(_) => takes.new += 1,
                 Outcome::Accepted | Outcome::Unanswered => takes.unknown += 1,
-                Outcome::NotExpected { .. } | Outcome::Conflict => {}
+                Outcome::NotExpected { .. } | Outcome::Conflict | Outcome::Unavailable => {}
             }
             if takes.new > 1 {
                 return Err(format!("two requests were told that they are the first with {draft:?}"));

@@ -74,8 +74,8 @@ fn failures(era: &Era<'_>, lease: &Lease<'_>, next: Option<&Lease<'_>>) -> Range
     };
     let expired = until >= lease.holds_until(era.spec, Micros::MAX);
     let most = u32::from(expired || lease.maybe(Verb::Nack).is_some());
-    // In a shared group, and while the hub lives, nothing else ends a lease.
-    Range { least: u32::from(same_life && !era.spec.partitioned), most }
+    // In a shared group, and while the home lives, nothing else ends a lease.
+    Range { least: u32::from(same_life && !era.may_be_taken()), most }
 }
 
 /// How many deliveries there can have been, between two times, that nobody saw and that count.

@@ -32,6 +32,15 @@ pub struct Era<'a> {
     pub letters: &'a [Letter],
     /// When each life of the hub had ended; the last one may go on.
     pub deaths: &'a [Micros],
+    /// Whether a topic may move to another hub at any time, which nobody outside sees. Its leases are void then.
+    pub moves: bool,
+}
+
+impl Era<'_> {
+    /// Whether a lease may end at any time because others take over.
+    fn may_be_taken(&self) -> bool {
+        self.moves || self.spec.partitioned
+    }
 }
 
 /// What was judged.

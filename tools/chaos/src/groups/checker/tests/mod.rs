@@ -23,12 +23,13 @@ struct HistoryBuilder {
     events: Events,
     letters: Vec<Letter>,
     deaths: Vec<Micros>,
+    moves: bool,
 }
 
 impl HistoryBuilder {
     fn new() -> Self {
         let (history, events, letters) = (History::default(), Events::new(), Vec::new());
-        Self { spec: spec(), history, events, letters, deaths: Vec::new() }
+        Self { spec: spec(), history, events, letters, deaths: Vec::new(), moves: false }
     }
 
     /// Events that follow each other in one partition, with these keys.
@@ -82,8 +83,8 @@ impl HistoryBuilder {
     }
 
     fn found(&self) -> Vec<&'static str> {
-        let Self { spec, history, events, letters, deaths } = self;
-        let (found, _) = violations(&Era { spec, history, events, letters, deaths });
+        let Self { spec, history, events, letters, deaths, moves } = self;
+        let (found, _) = violations(&Era { spec, history, events, letters, deaths, moves: *moves });
         found.into_iter().map(|violation| violation.what).collect()
     }
 
