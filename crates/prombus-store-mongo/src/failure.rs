@@ -37,6 +37,11 @@ pub fn code(error: &Error) -> Option<i32> {
     }
 }
 
+/// Whether something is too large, and therefore has not happened.
+pub fn is_too_large(error: &Error) -> bool {
+    code(error).is_some_and(|code| TOO_LARGE.contains(&code))
+}
+
 /// What an error says in one line.
 pub fn text(error: &Error) -> String {
     error.kind.to_string()

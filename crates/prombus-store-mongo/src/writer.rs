@@ -7,7 +7,7 @@
 use crate::batch::{self, Job, Outcome, Staged};
 use crate::document_doc;
 use crate::facts::Facts;
-use crate::failure::{Failure, NO_PRIMARY, text};
+use crate::failure::{Failure, NO_PRIMARY, is_too_large, text};
 use crate::load::Loader;
 use crate::pause;
 use crate::primary::PrimaryLost;
@@ -403,7 +403,10 @@ async fn commit(session: &mut ClientSession, shared: &Shared) -> Result<(), Tran
                 _ => Failure::Conflict,
             }));
         }
-        if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) {
+        // Whatever else is in the way, such as another hub that ends this session, may have come after the commit. Asked again,
+        // the database says what became of it.
+        let is_unknown = error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT);
+        if !is_unknown && is_too_large(&error) {
             return Err(error.into());
         }
         if Instant::now() >= until {
