@@ -180,7 +180,7 @@ impl Transfer<'_> {
             }
             Ok::<_, ClientError>(())
         };
-        let came: Result<(), ClientError> = rest.await;
+        let came = rest.await;
         // Whoever writes goes on until then.
         drop(bytes_in);
         let written = ended(writing).await;
