@@ -20,6 +20,7 @@ type Alarm = Arc<Mutex<Option<Pin<Box<tokio::time::Sleep>>>>>;
 pub(crate) struct HeadTimer(Alarm);
 
 impl Timer for HeadTimer {
+    // The client may never send the rest of a head.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
         self.sleep_until(self.now() + duration)
     }
@@ -43,6 +44,7 @@ impl Future for Deadline {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let mut alarm = self.alarm.lock();
+        // It is what waits for the time.
         let alarm = alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(self.at)));
         if alarm.deadline() > self.at {
             alarm.as_mut().reset(self.at);

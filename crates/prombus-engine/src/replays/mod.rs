@@ -526,6 +526,7 @@ async fn follow(replays: Weak<Replays>, mut closing: watch::Receiver<bool>) {
             now = claims.changed(seen) => seen = now,
             // One that panicked has said so itself.
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            // Nobody tells when a store can be read again.
             () = tokio::time::sleep(pause::UNAVAILABLE), if looked.is_err() => {}
             // A sender that is gone means the same.
             _ = closing.wait_for(|closing| *closing) => break,
