@@ -333,7 +333,8 @@ fn both(one: Option<Box<[Scalar]>>, other: Box<[Scalar]>) -> Option<Box<[Scalar]
 fn bound(value: &Json, is_lower: bool, is_inclusive: bool) -> Option<Bound> {
     let number = value.number()?;
     let at = number.to_nearest().as_f64()?;
-    let takes_itself = is_inclusive && number.is_integer() && at.abs() <= EXACT as f64;
+    // What rounds to the last exact integer may be the one behind it.
+    let takes_itself = is_inclusive && number.is_integer() && at.abs() < EXACT as f64;
     Some(Bound { at, is_lower, takes_itself })
 }
 

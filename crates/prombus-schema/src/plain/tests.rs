@@ -15,6 +15,22 @@ fn takes(schema: &str, documents: &[&str]) -> Vec<bool> {
 }
 
 #[test]
+fn a_bound_that_is_rounded_takes_no_more_than_it_says() {
+    let edge = 1i64 << 53;
+    for (keyword, sign) in [("minimum", 1), ("maximum", -1)] {
+        for bound in edge - 2..=edge + 3 {
+            let schema = format!("{{\"{keyword}\": {}}}", sign * bound);
+            let documents: Vec<String> =
+                (edge - 4..=edge + 5).map(|number| (sign * number).to_string()).collect();
+            let documents: Vec<&str> = documents.iter().map(String::as_str).collect();
+            for (number, taken) in (edge - 4..).zip(takes(&schema, &documents)) {
+                assert!(!taken || number >= bound, "{schema} takes {}", sign * number);
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_taken_at_once() {
     let schema = r#"{"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "title": "a",
         "x-unit": "s", "required": ["n", "other"], "properties": {
