@@ -10,7 +10,8 @@ use crate::open::{OpenError, Purpose};
 use mongodb::bson::{Document, doc};
 use mongodb::options::{Acknowledgment, ReadConcern, ReturnDocument, WriteConcern};
 use std::time::Duration;
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 /// How long a move that was killed keeps hubs out.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -21,12 +22,27 @@ const LEASE_ID: &str = "move";
 /// The document that says from where the database is being filled.
 const FILLING_ID: &str = "filled_from";
 
-/// Keeps hubs out for as long as it lives, and a little longer.
-pub struct MoveLease(AbortHandle);
+/// Keeps hubs out until it is ended; where it is only dropped, a little longer.
+pub struct MoveLease {
+    /// Renews it.
+    task: JoinHandle<()>,
+    /// Dropped when that is to end.
+    goes_on: Option<oneshot::Sender<()>>,
+}
+
+impl MoveLease {
+    /// Lets hubs in again.
+    pub async fn end(mut self, names: &Names) -> mongodb::error::Result<()> {
+        self.goes_on = None;
+        // What is on its way to the database would come after the end, and keep hubs out once more.
+        let _ = (&mut self.task).await;
+        remove(names).await
+    }
+}
 
 impl Drop for MoveLease {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -48,14 +64,18 @@ pub async fn admit(names: &Names, purpose: &Purpose) -> Result<Option<MoveLease>
     let alive = hubs(names).await?;
     if !alive.is_empty() {
         // Nothing was begun, so nobody has to wait.
-        end(names).await?;
+        remove(names).await?;
         return Err(OpenError::InUse(alive));
     }
     let kept = names.clone();
+    let (goes_on, mut ended) = oneshot::channel::<()>();
     let renewing = async move {
         loop {
-            // It goes by time, and nothing else.
-            tokio::time::sleep(RENEW).await;
+            tokio::select! {
+                _ = &mut ended => return,
+                // It goes by time, and nothing else.
+                () = tokio::time::sleep(RENEW) => {}
+            }
             match renew(&kept, owner).await {
                 Ok(true) => {}
                 Ok(false) => tracing::error!("another `prombus move` uses the database; stop one of them"),
@@ -66,7 +86,7 @@ pub async fn admit(names: &Names, purpose: &Purpose) -> Result<Option<MoveLease>
             }
         }
     };
-    let lease = MoveLease(tokio::spawn(renewing).abort_handle());
+    let lease = MoveLease { task: tokio::spawn(renewing), goes_on: Some(goes_on) };
     if let Purpose::FillFrom(source) = purpose {
         let which = doc! { "_id": FILLING_ID };
         let mark = doc! { "$setOnInsert": { "source": source } };
@@ -123,8 +143,8 @@ async fn renew(names: &Names, owner: i64) -> mongodb::error::Result<bool> {
     Ok(after.is_some_and(|after| after.get_i64("owner").is_ok_and(|known| known == owner)))
 }
 
-/// Lets hubs in again.
-pub async fn end(names: &Names) -> mongodb::error::Result<()> {
+/// Removes what keeps hubs out.
+async fn remove(names: &Names) -> mongodb::error::Result<()> {
     names.meta().delete_one(doc! { "_id": LEASE_ID }).write_concern(majority()).await.map(drop)
 }
 

@@ -263,8 +263,8 @@ impl EventLog for MongoStore {
         }
         self.tasks.iter().for_each(AbortHandle::abort);
         let lease = self.lease.lock().take();
-        if lease.is_some()
-            && let Err(error) = moving::end(&self.shared.names).await
+        if let Some(lease) = lease
+            && let Err(error) = lease.end(&self.shared.names).await
         {
             tracing::warn!(error = text(&error), "hubs can use the database only in some seconds");
         }

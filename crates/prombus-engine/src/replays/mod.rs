@@ -309,6 +309,7 @@ impl Replays {
         let record = Record {
             definition,
             topic,
+            target: None,
             state: ReplayState::Running,
             reason: None,
             left,
@@ -351,6 +352,7 @@ impl Replays {
         let mut record = Record {
             definition,
             topic: number,
+            target: None,
             state: ReplayState::Running,
             reason: None,
             left,

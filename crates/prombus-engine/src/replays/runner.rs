@@ -177,7 +177,7 @@ impl Runner {
 
     /// Copies for a while. Says how long to rest.
     async fn go_on(&mut self) -> Result<Duration, Stop> {
-        let stored = stored::find(&*self.hub.documents, &self.name).await?.ok_or(Stop::Over)?;
+        let mut stored = stored::find(&*self.hub.documents, &self.name).await?.ok_or(Stop::Over)?;
         if stored.record.state != ReplayState::Running {
             return Err(Stop::Over);
         }
@@ -196,6 +196,12 @@ impl Runner {
         let topic = self.hub.log.topic(&definition.source.topic).await?;
         let topic = topic.filter(|topic| topic.number == TopicNumber(stored.record.topic));
         let topic = topic.ok_or_else(|| ReadError::TopicGone(definition.source.topic.clone()))?;
+        let target = self.hub.log.topic(&definition.target).await?.map(|target| target.number.0);
+        if stored.record.target.is_some() && stored.record.target != target {
+            // One of that name is another one, which lacks the copies that were made.
+            return Err(ReadError::TopicGone(definition.target.clone()).into());
+        }
+        stored.record.target = target;
         let hub = self.hub.clone();
         let mut turn = hub.cleaning.reading_turn(&topic).await?;
         let home = turn.home().await?;

@@ -22,6 +22,9 @@ pub(super) struct Record {
     pub definition: Definition,
     /// The incarnation of the topic that is read.
     pub topic: u32,
+    /// The incarnation of the topic that copies go to, once there is one.
+    #[serde(default)]
+    pub target: Option<u32>,
     pub state: ReplayState,
     /// Why it has failed.
     #[serde(default)]

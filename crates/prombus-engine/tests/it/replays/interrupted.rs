@@ -106,6 +106,16 @@ pub async fn a_replay_whose_topic_is_deleted_has_failed(s: Stage) {
     assert!(failed.reason.expect("a reason").contains("was deleted"));
 }
 
+pub async fn a_replay_whose_target_is_deleted_has_failed(s: Stage) {
+    let topic = s.topic("from", 1).await;
+    s.publish_numbered(&topic, 0..40).await;
+    s.begin("r", slow()).await;
+    s.until_replay("r", "it has gone on", |status| status.counts.copied > 10).await;
+    s.hub.delete_topic(&topic_name("to")).await.expect("it can be deleted");
+    let failed = s.until_replay("r", "it fails", |status| status.state == ReplayState::Failed).await;
+    assert!(failed.reason.expect("a reason").contains("topic to was deleted"));
+}
+
 pub async fn a_full_disk_is_waited_for(s: Stage) {
     let topic = s.topic("from", 1).await;
     s.publish_numbered(&topic, 0..100).await;

@@ -19,6 +19,7 @@ behaviours! {
         a_paused_replay_waits
         a_cancelled_replay_copies_nothing_more
         a_replay_whose_topic_is_deleted_has_failed
+        a_replay_whose_target_is_deleted_has_failed
         a_full_disk_is_waited_for
         what_was_forgotten_is_not_copied
         a_name_is_used_once;
