@@ -10,8 +10,8 @@ use std::path::Path;
 /// advises nothing that could make it worse.
 #[tokio::test]
 async fn a_check_advises_only_what_helps() {
-    let disk = filled(14).await;
-    let expected = items_after(&(0..14).collect::<Vec<_>>());
+    let disk = filled(40).await;
+    let expected = items_after(&(0..40).collect::<Vec<_>>());
     let of_kind = |kind: &str| {
         let is_kind = |path: &Path| path.extension().is_some_and(|extension| extension == kind);
         let files: Vec<_> = disk.files().into_iter().filter(|(path, _)| is_kind(path)).collect();
