@@ -306,19 +306,7 @@ impl Replays {
         if self.count().await? >= MAX_REPLAYS {
             return Err(ReplaysError::TooMany);
         }
-        let record = Record {
-            definition,
-            topic,
-            target: None,
-            state: ReplayState::Running,
-            reason: None,
-            left,
-            counts: Counts::default(),
-            last_errors: Vec::new(),
-            began_ms: self.hub.clock.now_ms(),
-            ended_ms: None,
-            worked_ms: 0,
-        };
+        let record = Record::begun(definition, (topic, left), self.hub.clock.now_ms());
         let commit = Commit { documents: vec![record.write(name, 0)], ..Commit::by_hub() };
         match self.hub.bus.commit(Arc::new(commit)).await {
             Ok(_) => {}
@@ -339,7 +327,6 @@ impl Replays {
         let recipe = Recipe::compile(name, &definition).await?;
         let topic = self.hub.log.topic(&definition.source.topic).await?;
         let topic = topic.ok_or_else(|| ReadError::TopicNotFound(definition.source.topic.clone()))?;
-        let began_ms = self.hub.clock.now_ms();
         let target = definition.target.clone();
         let making = Making {
             log: &*self.hub.log,
@@ -349,19 +336,7 @@ impl Replays {
             most: READ_EVENTS,
         };
         let mut ahead = left.clone();
-        let mut record = Record {
-            definition,
-            topic: number,
-            target: None,
-            state: ReplayState::Running,
-            reason: None,
-            left,
-            counts: Counts::default(),
-            last_errors: Vec::new(),
-            began_ms,
-            ended_ms: None,
-            worked_ms: 0,
-        };
+        let mut record = Record::begun(definition, (number, left), self.hub.clock.now_ms());
         while record.state == ReplayState::Running {
             let step = making.step(&mut ahead).await?;
             record = record.after(&step, (0, self.hub.clock.now_ms()));

@@ -42,6 +42,23 @@ pub(super) struct Record {
 }
 
 impl Record {
+    /// One that begins, of a topic with this number and this much to copy.
+    pub fn begun(definition: Definition, (topic, left): (u32, Vec<Left>), now_ms: u64) -> Self {
+        Self {
+            definition,
+            topic,
+            target: None,
+            state: ReplayState::Running,
+            reason: None,
+            left,
+            counts: Counts::default(),
+            last_errors: Vec::new(),
+            began_ms: now_ms,
+            ended_ms: None,
+            worked_ms: 0,
+        }
+    }
+
     /// How many offsets are left.
     pub fn left(&self) -> u64 {
         self.left.iter().map(|left| left.count()).sum()
